@@ -1,0 +1,43 @@
+# `make help` lists the targets. Everything runs in a virtual environment of its own, made on first use.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/installed
+
+# Tests run in two processes of one thread each: that uses two cores best, and one thread makes sums repeatable.
+export OMP_NUM_THREADS ?= 1
+
+.DEFAULT_GOAL := help
+.PHONY: help install test lint types unit mutants bench clean
+
+help:  ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+install: $(STAMP)  ## make the environment and install the package into it
+
+test: lint types unit  ## lint, type-check and test
+
+lint: $(STAMP)  ## ruff
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP)  ## basedpyright
+	$(BIN)/basedpyright
+
+unit: $(STAMP)  ## the tests alone; ARGS="tests/test_masking.py -x" to choose
+	$(BIN)/pytest -n 2 $(ARGS)
+
+mutants: $(STAMP)  ## break the code in each known way and see that a test notices
+	$(BIN)/python tests/mutants.py
+
+bench: export OMP_NUM_THREADS := $(shell nproc)
+bench: $(STAMP)  ## the benchmarks, one after the other
+	set -e; for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python $$file; done
+
+clean:  ## remove the environment and what tests left behind
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis out dist

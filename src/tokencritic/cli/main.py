@@ -1,0 +1,50 @@
+"""`token-critic VERB ...`: finds the verb and hands over. Nothing heavy is imported before the verb is known."""
+
+import importlib
+import sys
+
+from tokencritic import __version__
+from tokencritic.errors import InputError
+
+# verb -> what it does. Each is a module beside this one with `main(arguments) -> None`.
+VERBS: dict[str, str] = {}
+
+_USAGE = "usage: token-critic VERB [--help] ..."
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one verb. Returns the exit code: 0, or 2 for bad input."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(_help())
+        return 0
+    if arguments[0] == "--version":
+        print(f"token-critic {__version__}")
+        return 0
+    verb, *rest = arguments
+    if verb not in VERBS:
+        print(f"token-critic: unknown verb {verb!r}; `token-critic --help` lists them", file=sys.stderr)
+        return 2
+    try:
+        importlib.import_module(f"tokencritic.cli.{verb.replace('-', '_')}").main(rest)
+    except InputError as error:
+        print(f"token-critic {verb}: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _help() -> str:
+    lines = [_USAGE, "", "Masked image generation with a critic that decides which tokens to draw again.", ""]
+    width = max(map(len, VERBS), default=0)
+    lines += [f"  {verb:<{width}}  {text}" for verb, text in VERBS.items()]
+    lines += ["", "`token-critic VERB --help` explains a verb; `token-critic --version` prints the version."]
+    return "\n".join(lines)
+
+
+def run() -> None:
+    """The console script."""
+    sys.exit(main())
+
+
+if __name__ == "__main__":
+    run()

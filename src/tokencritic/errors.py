@@ -1,0 +1,24 @@
+"""The one error that means "what was given is wrong", as opposed to a fault of ours."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class InputError(ValueError):
+    """Bad input: the message names the argument or file, the value that came, and what would be right.
+
+    The command line prints it as one line and exits with 2; a library user catches it as a `ValueError`.
+    """
+
+
+def check_range(name: str, values: "Tensor", size: int | None) -> None:
+    """Integers must lie in [0, size); with no size known, they must not be negative."""
+    if values.numel() == 0:
+        return
+    low, high = (int(x) for x in values.aminmax())
+    if low < 0 or (size is not None and high >= size):
+        bad = low if low < 0 else high
+        right = "integers of 0 or more" if size is None else f"integers from 0 to {size - 1}"
+        raise InputError(f"{name} holds {bad}; expected {right}")

@@ -1,0 +1,117 @@
+"""Models on disk: `config.json` and `model.safetensors` in one folder, local or on the Hub. Nothing is unpickled."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any, Self
+
+import safetensors.torch
+import torch
+from huggingface_hub import PyTorchModelHubMixin, hf_hub_download
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+from torch import nn
+
+from tokencritic.errors import InputError
+from tokencritic.files import write_atomically
+
+CONFIG = "config.json"
+WEIGHTS = "model.safetensors"
+
+
+class SavedModel(nn.Module, PyTorchModelHubMixin, license="apache-2.0", library_name="token-critic"):
+    """A module made from one frozen dataclass, `Config`, with `save_pretrained`, `from_pretrained` and `push_to_hub`."""
+
+    Config: type[Any]
+
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        self.config = config
+
+    def save_pretrained(
+        self,
+        save_directory: str | Path,
+        *,
+        push_to_hub: bool = False,
+        repo_id: str | None = None,
+        **push_to_hub_kwargs: Any,
+    ) -> str | None:
+        """Write the folder; each file appears whole or not at all. The config comes last: without it nothing is loaded."""
+        folder = Path(save_directory)
+        folder.mkdir(parents=True, exist_ok=True)
+        weights = {name: tensor.detach().contiguous() for name, tensor in self.state_dict().items()}
+        write_atomically(folder / WEIGHTS, lambda path: safetensors.torch.save_file(weights, path))
+        config = json.dumps(dataclasses.asdict(self.config), indent=2) + "\n"
+        write_atomically(folder / CONFIG, lambda path: path.write_text(config))
+        if push_to_hub:
+            return self.push_to_hub(repo_id=repo_id or folder.name, **push_to_hub_kwargs)
+        return None
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path: str | Path, **hub_arguments: Any) -> Self:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Load from a folder, or from the Hub where there is no such folder. In float32 and in eval mode.
+
+        hub_arguments: `revision`, `token`, `cache_dir`, `local_files_only`, `subfolder` of `huggingface_hub`.
+        """
+        config_file, weights_file = (
+            find_file(pretrained_model_name_or_path, name, **hub_arguments) for name in (CONFIG, WEIGHTS)
+        )
+        config = read_config(config_file, cls.Config)
+        with torch.device("meta"):  # no random start that the weights would overwrite
+            model = cls(config)
+        load_weights(model, weights_file)
+        return model.eval()
+
+
+def find_file(place: str | Path, name: str, **hub_arguments: Any) -> Path:
+    """The file `name` of a local folder or a Hub id."""
+    folder = Path(place) / hub_arguments.get("subfolder", "")
+    if folder.is_dir():
+        if not (folder / name).is_file():
+            raise InputError(f"{folder} has no {name}; expected a folder written by save_pretrained")
+        return folder / name
+    try:
+        return Path(hf_hub_download(str(place), name, **hub_arguments))
+    except (HFValidationError, HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise InputError(f"{place} is not a folder, and as a Hub id it gives no {name}: {reason}") from error
+
+
+def read_config(file: Path, config_type: type[Any]) -> Any:
+    """The dataclass from its JSON; unknown, missing and impossible values are errors."""
+    try:
+        values = json.loads(file.read_text())
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise InputError(f"{file} is not JSON: {error}") from error
+    names = {field.name for field in dataclasses.fields(config_type)}
+    if not isinstance(values, dict) or not set(values) <= names:
+        unknown = sorted(set(values) - names) if isinstance(values, dict) else type(values).__name__
+        raise InputError(f"{file} has {unknown}; a {config_type.__name__} knows {sorted(names)}")
+    try:
+        return config_type(**values)
+    except (TypeError, InputError) as error:
+        raise InputError(f"{file}: {error}") from error
+
+
+def load_weights(model: nn.Module, file: Path) -> None:
+    """Fill `model` with exactly the tensors of a safetensors file, as float32."""
+    try:
+        weights = safetensors.torch.load_file(file)
+    except (safetensors.SafetensorError, OSError) as error:
+        raise InputError(f"{file} is not a whole safetensors file: {error}") from error
+    expected = model.state_dict()
+    wrong = {
+        "missing": sorted(expected.keys() - weights.keys()),
+        "unexpected": sorted(weights.keys() - expected.keys()),
+        "of another shape": [
+            f"{name} {tuple(weights[name].shape)} instead of {tuple(expected[name].shape)}"
+            for name in sorted(expected.keys() & weights.keys())
+            if expected[name].shape != weights[name].shape
+        ],
+    }
+    if any(wrong.values()):
+        first = "; ".join(f"{what}: {', '.join(names[:3])}" for what, names in wrong.items() if names)
+        raise InputError(f"{file} does not fit the config beside it ({first})")
+    for name, tensor in weights.items():
+        if tensor.is_floating_point():
+            weights[name] = tensor.float()
+    model.load_state_dict(weights, assign=True)

@@ -1,0 +1,187 @@
+"""The bidirectional transformer that generator and critic share.
+
+By default it is exactly the official MaskGIT architecture: word and learned position embeddings with LayerNorm, blocks
+normalised after each residual sum, tanh GELU, and a dense read-out; LayerNorm's epsilon is 1e-12 throughout. The vocabulary
+is the codes, then the classes, then (with `null_class`) one class that stands for none, then the mask token.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from tokencritic.errors import InputError, check_range
+from tokencritic.masking import take
+
+_EPSILON = 1e-12
+_GELU_LINEAR = torch.tensor(2 * math.sqrt(2 / math.pi))
+_GELU_CUBIC = 0.044715 * 2 * math.sqrt(2 / math.pi)
+_GELU_PIECE = 2**17
+
+
+@dataclass(frozen=True)
+class TransformerConfig:
+    """Sizes; the defaults are the paper's generator for 256 x 256 images.
+
+    num_tokens, codebook_size: N and K. num_classes: 0 for a model without classes. null_class: also learn a class that
+    stands for none, for classifier-free guidance. norm_first: normalise before attention and MLP instead of after the sum.
+    """
+
+    num_tokens: int = 256
+    codebook_size: int = 1024
+    num_classes: int = 1000
+    null_class: bool = False
+    width: int = 768
+    layers: int = 24
+    heads: int = 16
+    mlp_width: int = 3072
+    dropout: float = 0.1
+    norm_first: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("num_tokens", "codebook_size", "width", "layers", "heads", "mlp_width"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        if self.num_classes < 0:
+            raise InputError(f"num_classes is {self.num_classes}; it must be 0 or more")
+        if self.null_class and not self.num_classes:
+            raise InputError("null_class is true but num_classes is 0; there is no class to leave out")
+        if self.width % self.heads:
+            raise InputError(f"width is {self.width}; it must be a multiple of heads, {self.heads}")
+        if not 0 <= self.dropout < 1:
+            raise InputError(f"dropout is {self.dropout}; it must lie in [0, 1)")
+
+    @property
+    def num_labels(self) -> int:
+        """How many labels the model takes: the classes and, last, the null class if there is one."""
+        return self.num_classes + self.null_class
+
+    @property
+    def mask_id(self) -> int:
+        return self.codebook_size + self.num_labels
+
+    @property
+    def vocabulary_size(self) -> int:
+        return self.mask_id + 1
+
+
+class Trunk(nn.Module):
+    """Tokens and a class in, one vector per token out."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.prefix = 1 if config.num_classes else 0  # the class token stands in front
+        self.words = nn.Embedding(config.vocabulary_size, config.width)
+        self.positions = nn.Embedding(self.prefix + config.num_tokens, config.width)
+        self.embedding_norm = nn.LayerNorm(config.width, eps=_EPSILON)
+        self.dropout = nn.Dropout(config.dropout)
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
+        self.final_norm = nn.LayerNorm(config.width, eps=_EPSILON) if config.norm_first else nn.Identity()
+        self.readout = nn.Linear(config.width, config.width)
+        self.readout_norm = nn.LayerNorm(config.width, eps=_EPSILON)
+
+    def forward(
+        self, tokens: Tensor, labels: Tensor | None, positions: Tensor | None = None, extra: Tensor | None = None
+    ) -> Tensor:
+        """tokens: (b, n) in the vocabulary; labels: (b,); positions: which tokens' vectors are wanted (see `take`).
+
+        extra: (b, n, d), added to the embeddings. Returns (b, n, d), or (b, k, d) or (m, d) for the positions.
+        """
+        # fmt: off
+        ids = self._prepend_class(tokens, labels)                     # b s     s = n + 1 with classes, else n
+        x = self.words(ids) + self.positions.weight                   # b s d
+        if extra is not None:
+            x[:, self.prefix :] += extra
+        x = self.dropout(self.embedding_norm(x))                      # b s d
+        for block in self.blocks[:-1]:
+            x = block(x)                                              # b s d
+        x = self.blocks[-1](x, self._in_sequence(positions))          # b s d | b k d | m d
+        if positions is None:
+            x = x[:, self.prefix :]                                   # b n d
+        # fmt: on
+        return self.readout_norm(gelu(self.readout(self.final_norm(x))))
+
+    def _prepend_class(self, tokens: Tensor, labels: Tensor | None) -> Tensor:
+        config = self.config
+        if tokens.ndim != 2 or tokens.shape[1] != config.num_tokens:
+            raise InputError(f"tokens has shape {tuple(tokens.shape)}; expected (images, {config.num_tokens})")
+        if not self.prefix:
+            return tokens
+        if labels is None or labels.shape != tokens.shape[:1]:
+            came = "None" if labels is None else f"of shape {tuple(labels.shape)}"
+            raise InputError(f"labels is {came}; expected one label for each of {len(tokens)} images")
+        if not labels.is_cuda and not torch.compiler.is_compiling():  # on a GPU the look would stall the queue
+            check_range("labels", labels, config.num_labels)
+        return torch.cat([labels[:, None] + config.codebook_size, tokens], dim=1)
+
+    def _in_sequence(self, positions: Tensor | None) -> Tensor | None:
+        """Positions among the tokens -> positions in the sequence, which the class token may begin."""
+        if positions is None or not self.prefix:
+            return positions
+        return F.pad(positions, (1, 0)) if positions.dtype is torch.bool else positions + 1
+
+
+class Block(nn.Module):
+    """Self-attention and MLP, each with a residual sum."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.heads, self.dropout, self.norm_first = config.heads, config.dropout, config.norm_first
+        self.qkv = nn.Linear(config.width, 3 * config.width)
+        self.out = nn.Linear(config.width, config.width)
+        self.attention_norm = nn.LayerNorm(config.width, eps=_EPSILON)
+        self.up = nn.Linear(config.width, config.mlp_width)
+        self.down = nn.Linear(config.mlp_width, config.width)
+        self.mlp_norm = nn.LayerNorm(config.width, eps=_EPSILON)
+
+    def forward(self, x: Tensor, positions: Tensor | None = None) -> Tensor:
+        """x: (b, s, d). With positions, only their vectors are computed: (b, k, d) or (m, d), see `take`."""
+        attended = self._attend(self.attention_norm(x) if self.norm_first else x, positions)  # b s d | b k d | m d
+        x = x if positions is None else take(x, positions)
+        if self.norm_first:
+            x = x + self._drop(self.out(attended))
+            return x + self._drop(self._mlp(self.mlp_norm(x)))
+        x = self.attention_norm(x + self._drop(self.out(attended)))
+        return self.mlp_norm(x + self._drop(self._mlp(x)))
+
+    def _attend(self, x: Tensor, positions: Tensor | None) -> Tensor:
+        width = x.shape[-1]
+        # fmt: off
+        if positions is None or positions.dtype is torch.bool:  # a mask leaves ragged rows: choose after the attention
+            q, k, v = self.qkv(x).split(width, dim=-1)                                        # b s d, three times
+        else:
+            q = F.linear(take(x, positions), self.qkv.weight[:width], self.qkv.bias[:width])  # b k d
+            k, v = F.linear(x, self.qkv.weight[width:], self.qkv.bias[width:]).chunk(2, dim=-1)
+        q, k, v = (y.unflatten(-1, (self.heads, -1)).transpose(1, 2) for y in (q, k, v))      # b h s d/h
+        y = F.scaled_dot_product_attention(q, k, v, dropout_p=self.dropout if self.training else 0.0)
+        y = y.transpose(1, 2).flatten(2)                                                      # b s d
+        # fmt: on
+        return y[positions] if positions is not None and positions.dtype is torch.bool else y
+
+    def _mlp(self, x: Tensor) -> Tensor:
+        return self.down(gelu(self.up(x)))
+
+    def _drop(self, x: Tensor) -> Tensor:
+        return F.dropout(x, self.dropout, self.training)
+
+
+def gelu(x: Tensor) -> Tensor:
+    """GELU in its tanh form, as the official weights need it. Without gradients it may overwrite x."""
+    if torch.is_grad_enabled() or x.device.type != "cpu":
+        return F.gelu(x, approximate="tanh")
+    # 0.5 x (1 + tanh u) = x sigmoid(2 u). The CPU's sigmoid is three times as fast as its tanh, and small pieces changed
+    # in place stay in the cache: together worth a twentieth of a paper-size forward pass.
+    for piece in x.view(-1).split(_GELU_PIECE):
+        piece.mul_(torch.addcmul(_GELU_LINEAR, piece, piece, value=_GELU_CUBIC).mul_(piece).sigmoid_())
+    return x
+
+
+def initialize(module: nn.Module) -> None:
+    """The paper's start: weights from a normal of 0.02 cut off at two deviations, biases 0."""
+    if isinstance(module, nn.Linear | nn.Embedding):
+        nn.init.trunc_normal_(module.weight, std=0.02, a=-0.04, b=0.04)
+        if isinstance(module, nn.Linear):
+            nn.init.zeros_(module.bias)

@@ -1,0 +1,139 @@
+"""Which tokens to trust: each scorer is a callable from a `Proposal` to scores (b, n), higher = more real.
+
+The loop hides the lowest. A scorer whose `revokes` is False gives +inf to tokens that were visible, so that a kept token
+stays kept; one without the attribute is taken to revoke.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal, Protocol
+
+import torch
+from torch import Tensor
+
+from tokencritic.errors import InputError
+from tokencritic.sampling.propose import Proposal
+
+
+class Scorer(Protocol):
+    """Anything callable on a proposal."""
+
+    def __call__(self, proposal: Proposal, /) -> Tensor: ...
+
+
+class Critic(Protocol):
+    """Anything callable on complete tokens and labels that gives one logit per token, higher = more real."""
+
+    def __call__(self, tokens: Tensor, labels: Tensor | None, /) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class CriticScorer:
+    """Token-Critic, Algorithm 2 line 5: p_phi + n(t), with n(t) = K u t/T and u uniform in [-0.5, 0.5].
+
+    selection_noise: K. noise_on: what the noise is added to: the probability, as in the paper, or the logit.
+    A critic with a true `reads_mask` is also given the mask the proposal was drawn under (the paper's ablation).
+    """
+
+    critic: Critic
+    selection_noise: float = 0.2
+    noise_on: Literal["probability", "logit"] = "probability"
+    revokes = True
+
+    def __post_init__(self) -> None:
+        _check_noise(self.selection_noise)
+        if self.noise_on not in ("probability", "logit"):
+            raise InputError(f"noise_on is {self.noise_on!r}; choose probability or logit")
+
+    def __call__(self, proposal: Proposal) -> Tensor:
+        if getattr(self.critic, "reads_mask", False):
+            logits = self.critic(proposal.tokens, proposal.labels, mask=proposal.mask)  # pyright: ignore[reportCallIssue]
+        else:
+            logits = self.critic(proposal.tokens, proposal.labels)
+        if logits.shape != proposal.tokens.shape:
+            came, right = tuple(logits.shape), tuple(proposal.tokens.shape)
+            raise InputError(f"the critic returned scores of shape {came} for tokens of shape {right}")
+        scores = logits.float() if self.noise_on == "logit" else logits.float().sigmoid()
+        if self.selection_noise == 0:
+            return scores
+        return scores + self.selection_noise * proposal.step.time * (proposal.selection_uniforms() - 0.5)
+
+
+@dataclass(frozen=True)
+class ConfidenceScorer:
+    """MaskGIT: the generator's own log probability plus Gumbel noise, annealed to 0; kept tokens stay kept.
+
+    selection_noise: the published choice temperature, 4.5 at 256 x 256.
+    """
+
+    selection_noise: float = 4.5
+    revokes = False
+
+    def __post_init__(self) -> None:
+        _check_noise(self.selection_noise)
+
+    def __call__(self, proposal: Proposal) -> Tensor:
+        scores = proposal.log_probs()
+        if self.selection_noise == 0:
+            return scores
+        gumbel = -(-proposal.selection_uniforms().log()).log()
+        return scores + self.selection_noise * proposal.step.time_after * gumbel
+
+
+@dataclass(frozen=True)
+class RandomScorer:
+    """A uniformly random choice among the tokens just drawn; kept tokens stay kept."""
+
+    revokes = False
+
+    def __call__(self, proposal: Proposal) -> Tensor:
+        return proposal.selection_uniforms().masked_fill(~proposal.mask, torch.inf)
+
+
+@dataclass(frozen=True)
+class HaltonScorer:
+    """Tokens are kept in the order of a Halton sequence over the grid, which spreads each step's tokens evenly.
+
+    grid: (height, width); None for a square. The order is the same for every image.
+    """
+
+    grid: tuple[int, int] | None = None
+    revokes = False
+
+    def __call__(self, proposal: Proposal) -> Tensor:
+        num_tokens = proposal.tokens.shape[1]
+        grid = self.grid or (math.isqrt(num_tokens), math.isqrt(num_tokens))
+        if math.prod(grid) != num_tokens:
+            raise InputError(
+                f"grid is {self.grid} for {num_tokens} tokens; give a height and width whose product that is"
+            )
+        ranks = torch.tensor(halton_ranks(*grid), dtype=torch.float32, device=proposal.tokens.device)
+        return torch.where(proposal.mask, -ranks, torch.inf)
+
+
+@lru_cache
+def halton_ranks(height: int, width: int) -> tuple[int, ...]:
+    """The rank of each grid position (row-major) in the Halton order with bases 2 (rows) and 3 (columns)."""
+    ranks: dict[int, int] = {}
+    index = 0
+    while len(ranks) < height * width:
+        index += 1
+        position = int(_radical_inverse(index, 2) * height) * width + int(_radical_inverse(index, 3) * width)
+        ranks.setdefault(position, len(ranks))
+    return tuple(ranks[position] for position in range(height * width))
+
+
+def _radical_inverse(index: int, base: int) -> float:
+    """The digits of `index` mirrored at the point: 6 = 110 in base 2 becomes 0.011."""
+    value, scale = 0.0, 1.0
+    while index:
+        index, digit = divmod(index, base)
+        scale /= base
+        value += digit * scale
+    return value
+
+
+def _check_noise(selection_noise: float) -> None:
+    if not (math.isfinite(selection_noise) and selection_noise >= 0):
+        raise InputError(f"selection_noise is {selection_noise}; it must be a number of 0 or more")

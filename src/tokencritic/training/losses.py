@@ -1,0 +1,125 @@
+"""What the models learn: losses are unreduced, the training loop reduces them.
+
+All randomness comes from one seed per example, so a loss does not depend on how examples are spread over ranks.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from tokencritic.errors import InputError
+from tokencritic.masking import Schedule, count_masked, mask_ratio, random_mask
+from tokencritic.models.critic import Critic
+from tokencritic.models.generator import Generator
+from tokencritic.sampling import scorers
+from tokencritic.sampling.noise import Use, uniforms
+from tokencritic.sampling.propose import Generator as AnyGenerator
+from tokencritic.sampling.propose import SelectiveGenerator, evaluating, propose
+
+
+@dataclass(frozen=True)
+class CriticLoss:
+    """values, logits: (b, n) float; originals: (b, n) bool, what the critic should say; mask: (b, n) bool, what was hidden."""
+
+    values: Tensor
+    logits: Tensor
+    originals: Tensor
+    mask: Tensor
+
+
+@dataclass(frozen=True)
+class GeneratorLoss:
+    """values: (m,) float, at hidden tokens in row-major order; mask: (b, n) bool with m True."""
+
+    values: Tensor
+    mask: Tensor
+
+
+def training_mask(seeds: Tensor, num_tokens: int, schedule: Schedule = "cosine") -> Tensor:
+    """Algorithm 1 lines 3-4: t ~ U(0, 1) and ceil(gamma(t) N) random tokens hidden. seeds: (b,). Returns (b, n) bool."""
+    progress = uniforms(seeds, 1, Use.RATIO)[:, 0]
+    return random_mask(count_masked(num_tokens, mask_ratio(progress, schedule)), uniforms(seeds, num_tokens, Use.MASK))
+
+
+def critic_loss(
+    critic: scorers.Critic | Critic,
+    generator: AnyGenerator | SelectiveGenerator,
+    tokens: Tensor,
+    labels: Tensor | None,
+    seeds: Tensor,
+    *,
+    mask_id: int | None = None,
+    schedule: Schedule = "cosine",
+    temperature: float = 1.0,
+    target: Literal["masked", "changed"] = "masked",
+) -> CriticLoss:
+    """Algorithm 1 lines 3-7: hide, let the frozen generator fill in, and ask the critic which tokens are originals.
+
+    tokens: (b, n) int64, real images; labels: (b,) or None; seeds: (b,) int64.
+    temperature: of the generator's draws. mask_id: for a generator that has no such attribute.
+    target: "masked" is the paper's, every token that was hidden counts as a filling even where the generator drew the very
+        code that had been there; "changed" counts such a token as an original.
+    A critic that reads the previous mask is shown one that hides the tokens of this mask and a random number more, as it
+    stands before a step of sampling; showing it this very mask would give the answer away.
+    """
+    if target not in ("masked", "changed"):
+        raise InputError(f"target is {target!r}; choose masked or changed")
+    hidden_id = getattr(generator, "mask_id", None) if mask_id is None else mask_id
+    if hidden_id is None:
+        raise InputError("the generator has no attribute mask_id; pass mask_id=")
+    mask = training_mask(seeds, tokens.shape[1], schedule)
+    with evaluating(generator):
+        proposal = propose(generator, tokens.masked_fill(mask, hidden_id), mask, labels, seeds, temperature=temperature)
+    originals = ~mask if target == "masked" else proposal.tokens == tokens
+    if getattr(critic, "reads_mask", False):
+        progress = uniforms(seeds, 1, Use.RATIO)[:, 0] * uniforms(seeds, 1, Use.PREVIOUS)[:, 0]
+        count = count_masked(tokens.shape[1], mask_ratio(progress, schedule))
+        previous = random_mask(count, uniforms(seeds, tokens.shape[1], Use.MASK))
+        logits = critic(proposal.tokens, labels, mask=previous)  # pyright: ignore[reportCallIssue]
+    else:
+        logits = critic(proposal.tokens, labels)
+    values = F.binary_cross_entropy_with_logits(logits.float(), originals.float(), reduction="none")
+    return CriticLoss(values, logits, originals, mask)
+
+
+def generator_loss(
+    generator: Generator,
+    tokens: Tensor,
+    labels: Tensor | None,
+    seeds: Tensor,
+    *,
+    schedule: Schedule = "cosine",
+    label_smoothing: float = 0.1,
+    drop_label: float = 0.0,
+) -> GeneratorLoss:
+    """The paper's equation 1, MaskGIT's objective: cross-entropy of the hidden tokens, and of no other.
+
+    drop_label: the share of examples whose label becomes the null class, so that guidance can be used later.
+    """
+    mask = training_mask(seeds, tokens.shape[1], schedule)
+    if drop_label:
+        if labels is None or not generator.config.null_class:
+            raise InputError(f"drop_label is {drop_label} but the generator was made without null_class")
+        labels = labels.masked_fill(uniforms(seeds, 1, Use.DROP_LABEL)[:, 0] < drop_label, generator.num_classes)
+    # Through `__call__`, not `logits_at`: wrappers for distributed training hook into the call.
+    logits = generator(tokens.masked_fill(mask, generator.mask_id), labels, mask)
+    values = F.cross_entropy(logits.float(), tokens[mask], reduction="none", label_smoothing=label_smoothing)
+    return GeneratorLoss(values, mask)
+
+
+def critic_accuracy(logits: Tensor, originals: Tensor) -> Tensor:
+    """The share of tokens on whose side of 0 the logit lies. Any shape; returns a scalar."""
+    return ((logits > 0) == originals).float().mean()
+
+
+def critic_auc(logits: Tensor, originals: Tensor) -> Tensor:
+    """The probability that an original scores above a filling, ties counted half. Any shape; scalar, nan with one kind only."""
+    positive = originals.flatten()
+    _, index, counts = logits.flatten().unique(sorted=True, return_inverse=True, return_counts=True)
+    counts = counts.double()
+    ranks = (counts.cumsum(0) - (counts - 1) / 2)[index]  # the mean rank, from 1, of equal values
+    num_positive, num_negative = positive.sum().double(), (~positive).sum().double()
+    above = ranks[positive].sum() - num_positive * (num_positive + 1) / 2
+    return above / (num_positive * num_negative)
