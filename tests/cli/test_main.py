@@ -1,0 +1,28 @@
+import subprocess
+import sys
+from pathlib import Path
+
+COMMAND = Path(sys.executable).with_name("token-critic")
+
+
+def run(*arguments):
+    return subprocess.run([COMMAND, *arguments], capture_output=True, text=True, check=False)
+
+
+def test_help_and_version():
+    assert run("--help").stdout.startswith("usage: token-critic VERB")
+    assert run("--help").stdout == run().stdout
+    assert run("--version").stdout.startswith("token-critic 0.")
+
+
+def test_help_does_not_wait_for_heavy_imports():
+    code = "import sys; from tokencritic.cli.main import main; main(['--help']); print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"torch", "numpy", "jsonargparse", "PIL", "matplotlib", "huggingface_hub"} & set(loaded)
+
+
+def test_an_unknown_verb_is_one_line_and_exit_code_2():
+    done = run("sampel")
+    assert done.returncode == 2
+    assert done.stderr == "token-critic: unknown verb 'sampel'; `token-critic --help` lists them\n"
+    assert done.stdout == ""

@@ -1,0 +1,93 @@
+import json
+
+import pytest
+import safetensors.torch
+import torch
+
+from tokencritic.errors import InputError
+from tokencritic.models.critic import Critic, CriticConfig
+from tokencritic.models.generator import Generator
+from tokencritic.models.transformer import TransformerConfig
+
+SIZES = {"num_tokens": 4, "codebook_size": 8, "num_classes": 2, "width": 8, "layers": 1, "heads": 2, "mlp_width": 16}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    Generator(TransformerConfig(**SIZES)).save_pretrained(tmp_path / "model")
+    return tmp_path / "model"
+
+
+@pytest.mark.parametrize(
+    "model", [Generator(TransformerConfig(**SIZES)), Critic(CriticConfig(**SIZES, reads_mask=True, norm_first=True))]
+)
+def test_a_model_comes_back_as_it_was(model, tmp_path):
+    model.save_pretrained(tmp_path)
+    again = type(model).from_pretrained(tmp_path)
+    assert again.config == model.config
+    assert not again.training
+    for name, value in model.state_dict().items():
+        assert again.state_dict()[name].equal(value), name
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["config.json", "model.safetensors"]
+    loss = again(
+        torch.zeros(1, 4, dtype=torch.int64), torch.tensor([0]), *([torch.ones(1, 4).bool()] * (type(again) is Critic))
+    )
+    loss.sum().backward()  # what was loaded can be trained on
+
+
+def test_half_precision_on_disk_becomes_float32(folder):
+    weights = safetensors.torch.load_file(folder / "model.safetensors")
+    safetensors.torch.save_file({k: v.half() for k, v in weights.items()}, folder / "model.safetensors")
+    again = Generator.from_pretrained(folder)
+    assert all(value.dtype == torch.float32 for value in again.state_dict().values())
+
+
+def test_a_truncated_file_is_named(folder):
+    file = folder / "model.safetensors"
+    whole = file.read_bytes()
+    for size in (0, 5, 100, len(whole) - 1):
+        file.write_bytes(whole[:size])
+        with pytest.raises(InputError, match=r"model\.safetensors is not a whole safetensors file"):
+            Generator.from_pretrained(folder)
+
+
+def test_a_folder_without_a_config_is_named(folder):
+    (folder / "config.json").unlink()
+    with pytest.raises(InputError, match=r"model has no config\.json"):
+        Generator.from_pretrained(folder)
+
+
+def test_a_place_that_is_neither_folder_nor_hub_id_is_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    for place in (tmp_path / "nowhere", "no-such/model"):
+        with pytest.raises(InputError, match="is not a folder, and as a Hub id it gives no"):
+            Generator.from_pretrained(place, local_files_only=True)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("{", "is not JSON"),
+        ("[]", "has list"),
+        ({"depth": 3}, r"has \['depth'\]; a TransformerConfig knows"),
+        ({"layers": 0}, "layers is 0"),
+        ({"layers": 2}, "does not fit the config beside it .missing: trunk.blocks.1"),
+        ({"width": 16}, r"of another shape: .* instead of"),
+    ],
+)
+def test_a_config_that_does_not_fit_is_named(folder, change, message):
+    file = folder / "config.json"
+    file.write_text(change if isinstance(change, str) else json.dumps(json.loads(file.read_text()) | change))
+    with pytest.raises(InputError, match=message):
+        Generator.from_pretrained(folder)
+
+
+def test_a_failed_save_leaves_the_old_model(folder, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    before = {p.name: p.read_bytes() for p in folder.iterdir()}
+    monkeypatch.setattr(safetensors.torch, "save_file", full)
+    with pytest.raises(OSError, match="No space"):
+        Generator(TransformerConfig(**SIZES)).save_pretrained(folder)
+    assert {p.name: p.read_bytes() for p in folder.iterdir()} == before

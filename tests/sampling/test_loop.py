@@ -1,0 +1,236 @@
+import dataclasses
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tokencritic.errors import InputError
+from tokencritic.exact_world import MarkovWorld
+from tokencritic.masking import num_masked_table
+from tokencritic.models.critic import Critic
+from tokencritic.models.generator import Generator
+from tokencritic.models.transformer import TransformerConfig
+from tokencritic.sampling import ConfidenceScorer, CriticScorer, HaltonScorer, RandomScorer, Trace, edit, refine, sample
+
+TINY = TransformerConfig(num_tokens=16, codebook_size=12, num_classes=3, width=32, layers=2, heads=2, mlp_width=64)
+torch.manual_seed(0)
+GENERATOR = Generator(TINY).eval()
+CRITIC = Critic.from_generator(GENERATOR).eval()
+for _parameter in [*GENERATOR.parameters(), *CRITIC.parameters()]:  # away from the flat start, so that choices differ
+    _parameter.data += 0.1 * torch.randn_like(_parameter)
+SCORERS = [CriticScorer(CRITIC), ConfidenceScorer(), RandomScorer(), HaltonScorer()]
+WORLD = MarkovWorld.random(num_tokens=6, states=3, classes=2, seed=3)
+
+scorers = st.sampled_from(SCORERS)
+steps = st.integers(1, 20)
+
+
+@settings(deadline=None, max_examples=30)
+@given(scorers, steps, st.integers(1, 3), st.sampled_from(["cosine", "linear", "sqrt"]))
+def test_exactly_k_are_hidden_at_each_step_and_none_at_the_end(scorer, steps, passes, schedule):
+    trace = Trace()
+    tokens = sample(
+        GENERATOR,
+        scorer,
+        [0, 2],
+        steps=steps,
+        passes_per_level=passes,
+        schedule=schedule,
+        on_step=trace,
+        save_work=False,
+    )
+    table = num_masked_table(16, steps, schedule)[1:]
+    expected = [k for k in table[:-1] for _ in range(passes)] + [0]
+    assert [step.hidden.sum(1).tolist() for step in trace.steps] == [[k, k] for k in expected]
+    assert ((tokens >= 0) & (tokens < 12)).all()
+    assert tokens.equal(trace.steps[-1].proposal)
+
+
+@settings(deadline=None, max_examples=30)
+@given(scorers, steps, st.integers(1, 2), st.lists(st.integers(0, 2), min_size=1, max_size=5))
+def test_saving_work_changes_nothing(scorer, steps, passes, labels):
+    runs = [
+        sample(
+            GENERATOR, scorer, labels, 5, steps=steps, passes_per_level=passes, temperature=(1.2, 0.6), save_work=save
+        )
+        for save in (True, False)
+    ]
+    assert runs[0].equal(runs[1])
+
+
+def counting(model, calls):
+    model.register_forward_hook(lambda _, args, __: calls.append(len(args[0])))
+    return model
+
+
+def test_needless_passes_are_not_run():
+    generator_calls, critic_calls = [], []
+    generator = counting(Generator(TINY).eval(), generator_calls)
+    critic = counting(Critic.from_generator(GENERATOR).eval(), critic_calls)
+    table = num_masked_table(16, 8)
+    assert table[:3] == [16, 16, 15]
+    sample(generator, CriticScorer(critic), [1] * 5 + [2], steps=8)
+    # Step 1 of 8 hides all again and is skipped; the next pass sees two labels; the last step has no critic.
+    assert generator_calls == [2] + [6] * 6
+    assert critic_calls == [6] * 6
+    generator_calls.clear()
+    sample(generator, ConfidenceScorer(), [1], steps=64)  # 16 tokens cannot be kept in more than 16 rounds
+    assert len(generator_calls) == 16
+
+
+@pytest.mark.parametrize("scorer", SCORERS[1:])
+def test_kept_tokens_stay_kept_without_a_critic(scorer):
+    trace = Trace()
+    tokens = sample(GENERATOR, scorer, [0, 1, 2], steps=7, on_step=trace)
+    for step in trace.steps:
+        assert not step.taken_back.any()
+        assert tokens[~step.hidden].equal(step.proposal[~step.hidden])
+
+
+def test_a_critic_takes_kept_tokens_back():
+    trace = Trace()
+    sample(GENERATOR, CriticScorer(CRITIC, selection_noise=2.0), [0, 1, 2], steps=10, on_step=trace)
+    assert sum(int(step.taken_back.sum()) for step in trace.steps) > 10
+    hidden = torch.ones(3, 16, dtype=torch.bool)
+    for step in trace.steps:
+        assert step.drawn.equal(hidden)
+        assert step.taken_back.equal(step.hidden & ~hidden)
+        hidden = step.hidden
+
+
+@settings(deadline=None, max_examples=10)
+@given(st.sampled_from([CriticScorer(WORLD.critic), ConfidenceScorer(), RandomScorer()]), st.integers(0, 2**40))
+def test_an_image_is_the_same_alone_and_in_a_batch(scorer, seed):
+    """Bit for bit, in a world whose networks do not round differently with the size of the batch."""
+    seeds = [seed + 7 * i for i in range(64)]
+    labels = [i % 2 for i in range(64)]
+    together = sample(WORLD, scorer, labels, seeds, steps=5, num_tokens=6)
+    for i in (0, 17, 63):
+        assert sample(WORLD, scorer, [labels[i]], [seeds[i]], steps=5, num_tokens=6)[0].equal(together[i])
+    assert len({tuple(row) for row in together.tolist()}) > 10
+
+
+def test_networks_give_the_same_image_alone_and_in_a_batch_on_one_and_two_threads():
+    """Rounding may differ by an ulp between batch sizes; with these weights and seeds no draw is that close."""
+    labels, threads = [i % 3 for i in range(64)], torch.get_num_threads()
+    together = sample(GENERATOR, CriticScorer(CRITIC), labels, 100, steps=8)
+    try:
+        for count in (1, 2):
+            torch.set_num_threads(count)
+            for i in (0, 31, 63):
+                assert sample(GENERATOR, CriticScorer(CRITIC), [labels[i]], 100 + i, steps=8)[0].equal(together[i])
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_temperature_0_is_greedy_and_needs_no_luck():
+    runs = [sample(GENERATOR, ConfidenceScorer(0.0), [1], seed, steps=4, temperature=0.0) for seed in (1, 2)]
+    assert runs[0].equal(runs[1])
+    assert not sample(GENERATOR, ConfidenceScorer(0.0), [1], 1, steps=4).equal(runs[0])
+
+
+def test_a_model_left_in_training_mode_samples_without_dropout():
+    GENERATOR.train()
+    try:
+        in_training = sample(GENERATOR, RandomScorer(), [1, 2], steps=4)
+        assert GENERATOR.training
+    finally:
+        GENERATOR.eval()
+    assert in_training.equal(sample(GENERATOR, RandomScorer(), [1, 2], steps=4))
+
+
+def test_refinement_hides_the_critics_60_percent_first_and_fewer_later():
+    tokens, trace = sample(GENERATOR, RandomScorer(), [0, 1, 2], steps=2), Trace()
+    refined = refine(GENERATOR, CriticScorer(CRITIC, 0.0), tokens, [0, 1, 2], on_step=trace)
+    first = trace.steps[0]
+    assert first.proposal.equal(tokens)
+    assert [int(step.hidden[0].sum()) for step in trace.steps] == [10, 10, 10, 9, 8, 7, 5, 4, 2, 0]
+    with torch.no_grad():
+        worst = CRITIC(tokens, torch.tensor([0, 1, 2])).argsort(1)[:, :10]
+    assert first.hidden.equal(torch.zeros_like(first.hidden).scatter(1, worst, True))
+    assert not refined.equal(tokens)
+    assert refine(GENERATOR, CriticScorer(CRITIC, 0.0), tokens, [0, 1, 2], save_work=False).equal(refined)
+
+
+def test_refinement_by_confidence_is_refused():
+    with pytest.raises(InputError, match="given, not drawn"):
+        refine(GENERATOR, ConfidenceScorer(), torch.zeros(1, 16, dtype=torch.int64), [0])
+
+
+@settings(deadline=None, max_examples=30)
+@given(scorers, st.integers(0, 2**31), st.integers(1, 12), st.booleans())
+def test_editing_leaves_frozen_tokens_alone(scorer, seed, steps, save_work):
+    rng = torch.Generator().manual_seed(seed)
+    tokens = torch.randint(0, 12, (4, 16), generator=rng)
+    region = torch.rand(4, 16, generator=rng) < torch.tensor([[0.0], [0.2], [0.7], [1.0]])
+    trace = Trace()
+    edited = edit(
+        GENERATOR, scorer, tokens, region, [0, 1, 2, 0], seed, steps=steps, on_step=trace, save_work=save_work
+    )
+    assert edited[~region].equal(tokens[~region])
+    assert (edited < 12).all()
+    assert all(not (step.hidden & ~region).any() for step in trace.steps)
+    one = edit(GENERATOR, scorer, tokens[2:3], region[2:3], [2], [seed + 2], steps=steps)
+    assert one[0].equal(edited[2])  # its neighbours' regions do not matter
+
+
+def test_what_stands_inside_the_region_does_not_matter():
+    tokens = sample(GENERATOR, RandomScorer(), [0], steps=2)
+    region = torch.arange(16) < 8
+    inside = tokens.masked_fill(region, GENERATOR.mask_id)
+    scorer = CriticScorer(CRITIC)
+    assert edit(GENERATOR, scorer, tokens, region, [1]).equal(edit(GENERATOR, scorer, inside, region, [1]))
+    nothing = torch.zeros(16, dtype=torch.bool)
+    assert edit(GENERATOR, scorer, tokens, nothing, [1]).equal(tokens)
+
+
+def test_somebody_elses_models_plug_in():
+    def generator(masked_tokens, labels):
+        """Always the label's code."""
+        return 50.0 * torch.nn.functional.one_hot(labels, 5)[:, None].expand(-1, masked_tokens.shape[1], -1)
+
+    tokens = sample(generator, lambda proposal: -proposal.tokens.float(), [3, 1], steps=3, num_tokens=7, mask_id=5)
+    assert tokens.tolist() == [[3] * 7, [1] * 7]
+    assert refine(generator, lambda p: p.tokens.float(), tokens, [3, 2], mask_id=5).tolist()[0] == [3] * 7
+
+
+ZEROS = torch.zeros(1, 16, dtype=torch.int64)
+HALF = torch.arange(16) < 8
+OTHER = Critic.from_generator(Generator(dataclasses.replace(TINY, codebook_size=13)))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: sample(GENERATOR, RandomScorer(), [0, 3]), "labels holds 3; expected integers from 0 to 2"),
+        (lambda: sample(GENERATOR, RandomScorer(), [-1]), "labels holds -1"),
+        (lambda: sample(GENERATOR, RandomScorer(), [[0]]), r"labels has shape \(1, 1\)"),
+        (lambda: sample(GENERATOR, RandomScorer(), []), "labels is empty"),
+        (lambda: sample(GENERATOR, RandomScorer(), None), "labels is None but the generator has classes"),
+        (lambda: sample(GENERATOR, RandomScorer(), [0], [1, 2]), "seeds has 2 entries for 1 images"),
+        (lambda: sample(GENERATOR, RandomScorer(), [0], steps=0), "steps is 0"),
+        (lambda: sample(GENERATOR, RandomScorer(), [0], passes_per_level=0), "passes_per_level is 0"),
+        (
+            lambda: sample(GENERATOR, RandomScorer(), [0], temperature=-0.5),
+            "temperature is -0.5; it must be 0 .greedy.",
+        ),
+        (lambda: sample(GENERATOR, RandomScorer(), [0], temperature=(1.0, -0.1)), r"temperature is \(1.0, -0.1\)"),
+        (lambda: sample(GENERATOR, RandomScorer(), [0], mask_id=3), "mask_id is 3 but the generator's is 15"),
+        (lambda: sample(lambda *_: None, RandomScorer(), [0], mask_id=3), "pass num_tokens="),
+        (lambda: sample(GENERATOR, CriticScorer(OTHER), [0]), "critic's codebook_size is 13 but the generator's is 12"),
+        (lambda: refine(GENERATOR, CriticScorer(CRITIC), ZEROS, [0], ratio=0), r"ratio is 0; it must lie in \(0, 1\]"),
+        (lambda: refine(GENERATOR, CriticScorer(CRITIC), ZEROS, [0], ratio=1.1), "ratio is 1.1"),
+        (
+            lambda: refine(GENERATOR, CriticScorer(CRITIC), ZEROS + 12, [0]),
+            "tokens holds 12; expected integers from 0 to 11",
+        ),
+        (lambda: refine(GENERATOR, CriticScorer(CRITIC), ZEROS[:, :5], [0]), r"tokens has shape \(1, 5\)"),
+        (lambda: refine(GENERATOR, CriticScorer(CRITIC), ZEROS, [0, 1]), "2 labels for 1 rows of tokens"),
+        (lambda: edit(GENERATOR, RandomScorer(), ZEROS, HALF.long(), [0]), "region is int64"),
+        (lambda: edit(GENERATOR, RandomScorer(), ZEROS, HALF[:5], [0]), r"region is bool of shape \(5,\)"),
+    ],
+)
+def test_bad_input_is_named(call, message):
+    with pytest.raises(InputError, match=message):
+        call()

@@ -1,0 +1,79 @@
+import pytest
+import torch
+
+from tokencritic.errors import InputError
+from tokencritic.sampling.noise import Use, uniforms
+from tokencritic.sampling.propose import Proposal, Step
+from tokencritic.sampling.scorers import ConfidenceScorer, CriticScorer, HaltonScorer, RandomScorer, halton_ranks
+
+SEEDS = torch.tensor([3, 4])
+MASK = torch.tensor([[True, False, True, True], [True, True, False, False]])
+
+
+def proposal(time=0.5, time_after=0.25, num_tokens=4):
+    mask = MASK if num_tokens == 4 else torch.ones(2, num_tokens, dtype=torch.bool)
+    step = Step(index=7, time=time, time_after=time_after)
+    logits = torch.randn(*mask.shape, 5, generator=torch.Generator().manual_seed(0))
+    positions = torch.arange(mask.shape[1]).expand(mask.shape)
+    return Proposal(torch.ones(mask.shape, dtype=torch.int64), mask, None, SEEDS, step, positions, logits)
+
+
+def test_the_critics_noise_is_uniform_on_the_probability_and_annealed_with_t():
+    logits = torch.tensor([[0.0, 1.0, -1.0, 9.0], [2.0, -3.0, 0.5, 0.0]])
+    u = uniforms(SEEDS, 4, Use.SELECT, step=7)
+    for time in (1.0, 0.5, 0.1):
+        scores = CriticScorer(lambda *_: logits, selection_noise=0.4)(proposal(time=time))
+        assert scores.allclose(logits.sigmoid() + 0.4 * time * (u - 0.5))
+        on_logits = CriticScorer(lambda *_: logits, selection_noise=0.4, noise_on="logit")(proposal(time=time))
+        assert on_logits.allclose(logits + 0.4 * time * (u - 0.5))
+    assert CriticScorer(lambda *_: logits, 0.0)(proposal()).equal(logits.sigmoid())
+
+
+def test_a_critic_that_reads_the_mask_is_given_it():
+    class Reader:
+        reads_mask = True
+
+        def __call__(self, tokens, labels, mask):
+            return mask.float()
+
+    assert CriticScorer(Reader(), 0.0)(proposal()).equal(MASK.float().sigmoid())
+
+
+def test_confidence_is_log_p_plus_gumbel_noise_annealed_to_nothing():
+    gumbel = -(-uniforms(SEEDS, 4, Use.SELECT, step=7).double().log()).log()
+    log_p = proposal().logits.double().log_softmax(-1)[..., 1]
+    for after in (0.75, 0.25, 0.0):
+        scores = ConfidenceScorer(4.5)(proposal(time_after=after))
+        assert scores[MASK].double().allclose((log_p + 4.5 * after * gumbel)[MASK], atol=1e-5)
+        assert (scores[~MASK] == torch.inf).all()
+
+
+@pytest.mark.parametrize("scorer", [ConfidenceScorer(), RandomScorer(), HaltonScorer()])
+def test_scorers_that_do_not_revoke_never_rank_a_kept_token_last(scorer):
+    assert not scorer.revokes
+    assert (scorer(proposal())[~MASK] == torch.inf).all()
+
+
+def test_halton_order_visits_every_position_once_and_spreads_out():
+    for height, width in ((7, 7), (16, 16), (8, 4), (1, 5)):
+        assert sorted(halton_ranks(height, width)) == list(range(height * width))
+    # Base 2 in rows, base 3 in columns: 1/2 1/3, 1/4 2/3, 3/4 1/9, 1/8 4/9, ... of a 4 x 4 grid.
+    ranks = torch.tensor(halton_ranks(4, 4)).reshape(4, 4)
+    assert [ranks[2, 1], ranks[1, 2], ranks[3, 0], ranks[0, 1]] == [0, 1, 2, 3]
+    first = torch.tensor(halton_ranks(16, 16)).reshape(16, 16) < 64
+    assert first.reshape(2, 8, 2, 8).sum((1, 3)).sub(16).abs().max() <= 2  # a quarter of them in each quarter
+    scores = HaltonScorer()(proposal(num_tokens=16))[0]
+    assert scores.argmax() == ranks.flatten().argmin()
+
+
+def test_bad_settings_are_named():
+    with pytest.raises(InputError, match=r"selection_noise is -0\.1"):
+        CriticScorer(lambda *_: None, -0.1)
+    with pytest.raises(InputError, match="selection_noise is nan"):
+        ConfidenceScorer(float("nan"))
+    with pytest.raises(InputError, match="noise_on is 'odds'"):
+        CriticScorer(lambda *_: None, noise_on="odds")
+    with pytest.raises(InputError, match=r"grid is \(2, 3\) for 4 tokens"):
+        HaltonScorer((2, 3))(proposal())
+    with pytest.raises(InputError, match=r"scores of shape \(2, 3\) for tokens of shape \(2, 4\)"):
+        CriticScorer(lambda *_: torch.zeros(2, 3))(proposal())

@@ -1,0 +1,88 @@
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tokencritic.errors import InputError
+from tokencritic.masking import count_masked, hide_lowest, mask_ratio, num_masked_table, put, random_mask, take
+
+SCHEDULES = ["cosine", "linear", "square", "cubic", "sqrt"]
+
+
+def test_the_papers_table_for_256_tokens_in_18_steps():
+    # Step 12 of 18 is cos(60 degrees) = 1/2 exactly: 128 tokens, although float64 puts the cosine a hair above 0.5.
+    table = num_masked_table(256, 18)
+    assert table == [256, 256, 253, 248, 241, 233, 222, 210, 197, 182, 165, 147, 128, 109, 88, 67, 45, 23, 0]
+
+
+def test_refinement_starts_at_its_ratio():
+    assert num_masked_table(256, 9, first_ratio=0.6)[0] == math.ceil(0.6 * 256)
+    assert num_masked_table(10, 2, first_ratio=0.6) == [6, 5, 0]  # 6 cos(45 degrees) = 4.24
+
+
+@given(st.integers(1, 1100), st.integers(1, 80), st.sampled_from(SCHEDULES), st.floats(0.01, 1))
+def test_tables_fall_from_the_first_count_to_zero(num_tokens, steps, schedule, first_ratio):
+    table = num_masked_table(num_tokens, steps, schedule, first_ratio)
+    assert len(table) == steps + 1
+    assert table[-1] == 0
+    assert all(1 <= count <= num_tokens for count in table[:-1])
+    assert table == sorted(table, reverse=True)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_ratios_run_from_one_to_zero(schedule):
+    ratio = mask_ratio(torch.tensor([0.0, 0.25, 1.0]), schedule)
+    expected = {"cosine": math.cos(math.pi / 8), "linear": 0.75, "square": 15 / 16, "cubic": 63 / 64, "sqrt": 0.5}
+    assert ratio.tolist() == pytest.approx([1, expected[schedule], 0], abs=1e-12)
+
+
+def test_counts_round_up():
+    assert count_masked(10, torch.tensor([0.0, 0.01, 0.1, 0.11, 1.0], dtype=torch.float64)).tolist() == [0, 1, 1, 2, 10]
+
+
+def test_ties_go_by_position_and_the_count_is_exact():
+    scores = torch.tensor([[1.0, 0.0, 0.0, 0.0, 1.0]])
+    assert hide_lowest(scores, 2).tolist() == [[False, True, True, False, False]]
+    assert hide_lowest(torch.zeros(1, 5), 3).tolist() == [[True, True, True, False, False]]
+
+
+@given(st.lists(st.integers(0, 12), min_size=1, max_size=9), st.integers(0, 2**32))
+def test_each_image_has_its_own_exact_count(counts, seed):
+    uniforms = torch.rand(len(counts), 12, generator=torch.Generator().manual_seed(seed))
+    mask = random_mask(counts, uniforms)
+    assert mask.sum(1).tolist() == counts
+    for row, values in zip(mask, uniforms, strict=True):
+        assert not row.any() or row.all() or values[row].max() <= values[~row].min()
+
+
+def test_every_mask_of_a_count_is_equally_likely():
+    mask = random_mask(2, torch.rand(60_000, 4, generator=torch.Generator().manual_seed(0)))
+    counts = (mask * 2 ** torch.arange(4)).sum(1).bincount(minlength=16)
+    assert (counts > 0).sum() == 6
+    assert counts[counts > 0].float().sub(10_000).abs().max() < 450  # five standard deviations
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: num_masked_table(16, 0), "steps is 0"),
+        (lambda: num_masked_table(16, 4, first_ratio=0), r"first_ratio is 0; it must lie in \(0, 1\]"),
+        (lambda: num_masked_table(16, 4, first_ratio=1.5), "first_ratio is 1.5"),
+        (lambda: num_masked_table(16, 4, "sinus"), "schedule is 'sinus'; choose one of cosine, linear"),
+    ],
+)
+def test_bad_input_is_named(call, message):
+    with pytest.raises(InputError, match=message):
+        call()
+
+
+def test_put_is_the_inverse_of_take():
+    values = torch.arange(12).reshape(3, 4)
+    indices = torch.tensor([[0, 3], [1, 2], [3, 0]])
+    mask = torch.zeros(3, 4, dtype=torch.bool).scatter(1, indices, True)
+    assert take(values, indices).tolist() == [[0, 3], [5, 6], [11, 8]]
+    assert take(values, mask).tolist() == [0, 3, 5, 6, 8, 11]
+    for positions in (indices, mask):
+        assert put(torch.zeros_like(values), positions, take(values, positions)).equal(values * mask)

@@ -1,0 +1,166 @@
+import math
+
+import pytest
+import torch
+
+from tokencritic.errors import InputError
+from tokencritic.exact_world import MarkovWorld
+from tokencritic.models.critic import Critic, CriticConfig
+from tokencritic.models.generator import Generator
+from tokencritic.models.transformer import TransformerConfig
+from tokencritic.sampling.noise import Use, uniforms
+from tokencritic.training.losses import critic_accuracy, critic_auc, critic_loss, generator_loss, training_mask
+
+SIZES = {"num_tokens": 9, "codebook_size": 20, "num_classes": 3, "width": 16, "layers": 2, "heads": 2, "mlp_width": 32}
+SEEDS, LABELS = torch.arange(6), torch.arange(6) % 3
+TOKENS = torch.randint(0, 20, (6, 9), generator=torch.Generator().manual_seed(0))
+
+
+def says(logits):
+    return lambda tokens, labels: logits.expand(tokens.shape)
+
+
+def test_training_masks_hide_as_the_cosine_says():
+    mask = training_mask(torch.arange(20_000), 16)
+    progress = uniforms(torch.arange(20_000), 1, Use.RATIO)[:, 0].double()
+    assert mask.sum(1).equal(torch.ceil(16 * torch.cos(math.pi / 2 * progress)).long())
+    assert (
+        mask.float().mean(0).sub(2 / math.pi + 0.5 / 16).abs().max() < 0.02
+    )  # the mean of a cosine, and the rounding up
+
+
+def test_the_target_is_was_it_hidden_at_every_position():
+    loss = critic_loss(says(torch.tensor(0.0)), Generator(TransformerConfig(**SIZES)), TOKENS, LABELS, SEEDS)
+    assert loss.originals.equal(~training_mask(SEEDS, 9))
+    assert loss.originals.equal(~loss.mask)
+    assert loss.values.allclose(torch.full((6, 9), math.log(2)))
+    kept_are_originals = critic_loss(
+        says(torch.tensor(5.0)), Generator(TransformerConfig(**SIZES)), TOKENS, LABELS, SEEDS
+    )
+    assert kept_are_originals.values[~loss.mask].allclose(torch.tensor(math.log1p(math.exp(-5))))
+    assert kept_are_originals.values[loss.mask].allclose(torch.tensor(math.log1p(math.exp(5))))
+
+
+def test_a_critic_sees_originals_where_visible_and_fillings_where_hidden():
+    seen = []
+
+    def fill(masked_tokens, labels):
+        return 99.0 * torch.nn.functional.one_hot(torch.full_like(masked_tokens, 7), 20)
+
+    def critic(tokens, labels):
+        seen.append(tokens)
+        return torch.zeros(tokens.shape)
+
+    loss = critic_loss(critic, fill, TOKENS, LABELS, SEEDS, mask_id=20)
+    assert seen[0].equal(TOKENS.masked_fill(loss.mask, 7))
+    changed = critic_loss(critic, fill, TOKENS, LABELS, SEEDS, mask_id=20, target="changed")
+    assert changed.originals.equal(~changed.mask | (TOKENS == 7))
+
+
+def test_the_generator_is_frozen_and_without_dropout():
+    generator, critic = Generator(TransformerConfig(**SIZES)), Critic(CriticConfig(**SIZES, dropout=0.0))
+    assert generator.training
+    losses = [critic_loss(critic, generator, TOKENS, LABELS, SEEDS).values for _ in range(2)]
+    assert losses[0].equal(losses[1])
+    assert generator.training
+    losses[0].sum().backward()
+    assert all(parameter.grad is None for parameter in generator.parameters())
+    assert all(parameter.grad is not None for name, parameter in critic.named_parameters())
+
+
+def test_an_example_does_not_depend_on_the_others():
+    generator, critic = Generator(TransformerConfig(**SIZES)), Critic(CriticConfig(**SIZES, dropout=0.0))
+    together = critic_loss(critic, generator, TOKENS, LABELS, SEEDS)
+    alone = critic_loss(critic, generator, TOKENS[4:5], LABELS[4:5], SEEDS[4:5])
+    assert alone.mask[0].equal(together.mask[4])
+    assert alone.values[0].allclose(together.values[4], atol=1e-5)
+
+
+def test_a_critic_that_reads_the_mask_is_not_told_the_answer():
+    seen = []
+
+    class Reader:
+        reads_mask = True
+
+        def __call__(self, tokens, labels, mask):
+            seen.append(mask)
+            return torch.zeros(tokens.shape)
+
+    seeds = torch.arange(200)
+    tokens = torch.zeros(200, 9, dtype=torch.int64)
+    loss = critic_loss(Reader(), lambda x, _: torch.zeros(*x.shape, 20), tokens, None, seeds, mask_id=20)
+    assert not (loss.mask & ~seen[0]).any()  # all that was hidden now had been hidden before
+    assert (seen[0] & ~loss.mask).float().mean() > 0.1
+
+
+def test_the_generator_learns_hidden_tokens_only():
+    generator = Generator(TransformerConfig(**SIZES, dropout=0.0))
+    loss = generator_loss(generator, TOKENS, LABELS, SEEDS, label_smoothing=0.1)
+    masked = TOKENS.masked_fill(loss.mask, generator.mask_id)
+    log_p = generator(masked, LABELS).log_softmax(-1)
+    expected = -0.9 * log_p.gather(-1, TOKENS[..., None])[..., 0] - 0.1 * log_p.mean(-1)
+    assert loss.values.allclose(expected[loss.mask], atol=1e-5)
+    changed = torch.where(loss.mask, TOKENS, (TOKENS + 1) % 20)
+    assert not generator_loss(generator, changed, LABELS, SEEDS).values.equal(loss.values)  # visible tokens are context
+
+
+def test_dropped_labels_become_the_null_class():
+    generator = Generator(TransformerConfig(**SIZES, null_class=True, dropout=0.0))
+    null = torch.full_like(LABELS, 3)
+    always = generator_loss(generator, TOKENS, LABELS, SEEDS, drop_label=1.0)
+    assert always.values.equal(generator_loss(generator, TOKENS, null, SEEDS).values)
+    with pytest.raises(InputError, match=r"drop_label is 0.1 but .* null_class"):
+        generator_loss(Generator(TransformerConfig(**SIZES)), TOKENS, LABELS, SEEDS, drop_label=0.1)
+
+
+def test_accuracy_and_auc():
+    originals = torch.tensor([True, True, False, False])
+    assert critic_auc(torch.tensor([2.0, 1.0, -1.0, -2.0]), originals) == 1
+    assert critic_auc(torch.tensor([-2.0, 1.0, -1.0, 2.0]), originals) == 0.25
+    assert critic_auc(torch.tensor([1.0, 1.0, 1.0, 1.0]), originals) == 0.5
+    assert critic_accuracy(torch.tensor([2.0, -1.0, -1.0, 3.0]), originals) == 0.5
+    rng = torch.Generator().manual_seed(0)
+    logits = torch.randn(40, 30, generator=rng).round(decimals=1)  # many ties
+    labels = torch.rand(40, 30, generator=rng) < 0.3
+    pairs = logits[labels][:, None] - logits[~labels][None]
+    assert critic_auc(logits, labels).item() == pytest.approx(((pairs > 0) + 0.5 * (pairs == 0)).double().mean().item())
+
+
+def test_bad_settings_are_named():
+    with pytest.raises(InputError, match="target is 'wrong'"):
+        critic_loss(says(torch.tensor(0.0)), lambda *_: None, TOKENS, None, SEEDS, mask_id=20, target="wrong")
+    with pytest.raises(InputError, match="pass mask_id="):
+        critic_loss(says(torch.tensor(0.0)), lambda *_: None, TOKENS, None, SEEDS)
+
+
+def test_a_critic_trained_with_the_loss_becomes_the_bayes_critic():
+    """In a world of 4 tokens and 3 states the best critic is known; training must find it, class by class."""
+    torch.manual_seed(0)
+    world = MarkovWorld.random(num_tokens=4, states=3, classes=2, seed=1)
+    images = world.sequences[world.complete]
+    critic = Critic(
+        CriticConfig(
+            num_tokens=4, codebook_size=3, num_classes=2, width=32, layers=2, heads=4, mlp_width=64, dropout=0.0
+        )
+    )
+    steps, batch = 500, 512
+    optimizer = torch.optim.AdamW(critic.parameters(), lr=5e-3, betas=(0.9, 0.96), weight_decay=0.0)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 5e-3, total_steps=steps)
+    rng = torch.Generator().manual_seed(0)
+    for step in range(steps):
+        labels = torch.randint(0, 2, (batch,), generator=rng)
+        both = torch.stack([images[world.truth(c).multinomial(batch, True, generator=rng)] for c in range(2)])
+        tokens = both[labels, torch.arange(batch)]
+        loss = critic_loss(critic, world, tokens, labels, torch.arange(batch) + batch * step).values.mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+    for label in range(2):
+        labels = torch.full((len(images),), label)
+        with torch.no_grad():
+            learned, best = critic(images, labels).sigmoid(), world.critic(images, labels).sigmoid()
+        weight = world.truth(label)[:, None] / 4
+        assert ((learned - best).abs() * weight).sum() < 0.025
+        # What a critic that knows only how often tokens are hidden would be off by.
+        assert ((best - (best * weight).sum()).abs() * weight).sum() > 0.1
