@@ -134,33 +134,30 @@ def test_bad_settings_are_named():
 
 
 def test_a_critic_trained_with_the_loss_becomes_the_bayes_critic():
-    """In a world of 4 tokens and 3 states the best critic is known; training must find it, class by class."""
-    torch.manual_seed(0)
+    """In a world of 4 tokens and 3 states the best critic is known; gradient descent on the loss must find it.
+
+    The critic is a table with one logit per class, image and token, so nothing but the loss decides where it ends.
+    """
     world = MarkovWorld.random(num_tokens=4, states=3, classes=2, seed=1)
-    images = world.sequences[world.complete]
-    critic = Critic(
-        CriticConfig(
-            num_tokens=4, codebook_size=3, num_classes=2, width=32, layers=2, heads=4, mlp_width=64, dropout=0.0
-        )
-    )
-    steps, batch = 500, 512
-    optimizer = torch.optim.AdamW(critic.parameters(), lr=5e-3, betas=(0.9, 0.96), weight_decay=0.0)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 5e-3, total_steps=steps)
-    rng = torch.Generator().manual_seed(0)
+    images, rng = world.sequences[world.complete], torch.Generator().manual_seed(0)
+    table = torch.zeros(2, len(world.sequences), 4, requires_grad=True)
+    optimizer = torch.optim.Adam([table], lr=0.3, betas=(0.9, 0.96))
+    steps, batch = 150, 8192
+    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.02, steps)
+    labels = torch.arange(batch) % 2
     for step in range(steps):
-        labels = torch.randint(0, 2, (batch,), generator=rng)
-        both = torch.stack([images[world.truth(c).multinomial(batch, True, generator=rng)] for c in range(2)])
-        tokens = both[labels, torch.arange(batch)]
-        loss = critic_loss(critic, world, tokens, labels, torch.arange(batch) + batch * step).values.mean()
+        drawn = torch.stack([images[world.truth(c).multinomial(batch, True, generator=rng)] for c in range(2)])
+        tokens = drawn[labels, torch.arange(batch)]
+        seeds = torch.arange(batch) + batch * step
+        loss = critic_loss(lambda x, c: table[c, world.row(x)], world, tokens, labels, seeds).values
         optimizer.zero_grad()
-        loss.backward()
+        loss.sum().backward()
         optimizer.step()
         schedule.step()
     for label in range(2):
-        labels = torch.full((len(images),), label)
-        with torch.no_grad():
-            learned, best = critic(images, labels).sigmoid(), world.critic(images, labels).sigmoid()
+        learned, best = table[label, world.complete].sigmoid(), world.critic_logits[label, world.complete].sigmoid()
         weight = world.truth(label)[:, None] / 4
-        assert ((learned - best).abs() * weight).sum() < 0.025
+        error = ((learned - best).abs() * weight).sum()
         # What a critic that knows only how often tokens are hidden would be off by.
-        assert ((best - (best * weight).sum()).abs() * weight).sum() > 0.1
+        trivial = ((best - (best * weight).sum()).abs() * weight).sum()
+        assert error < min(0.012, trivial / 4)

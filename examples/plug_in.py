@@ -1,0 +1,50 @@
+"""Somebody else's generator and critic in our loop: nothing to inherit from, nothing to register.
+
+A generator is any callable from masked tokens and labels to logits. A critic is any callable from complete tokens and
+labels to one logit per token, and a scorer any callable from a proposal to scores. This example has one of each, for
+images of 4 x 4 tokens that are checkerboards: light or dark squares, in one of two phases.
+
+    python examples/plug_in.py
+"""
+
+import torch
+from torch import Tensor
+
+from tokencritic import ConfidenceScorer, CriticScorer, Proposal, sample
+
+SIZE, MASK = 4, 2  # tokens 0 and 1 are the colours, 2 means hidden
+PHASE = torch.tensor([(row + column) % 2 for row in range(SIZE) for column in range(SIZE)])
+
+
+def generator(masked_tokens: Tensor, labels: Tensor | None) -> Tensor:
+    """Votes of the visible squares for each phase -> logits (b, n, 2). Blind on an empty board, as a real one is."""
+    visible = masked_tokens != MASK
+    votes = torch.where(visible, 1 - 2 * (masked_tokens ^ PHASE), 0).sum(1, keepdim=True)  # b 1
+    first = 1.5 * votes * (1 - 2 * PHASE)  # b n: for colour 0
+    return torch.stack([first, -first], dim=-1).float() / 2
+
+
+def critic(tokens: Tensor, labels: Tensor | None) -> Tensor:
+    """A square is trusted if it agrees with the majority of the board -> logits (b, n)."""
+    side = 1 - 2 * (tokens ^ PHASE)
+    return (side * side.sum(1, keepdim=True)).float()
+
+
+def left_to_right(proposal: Proposal) -> Tensor:
+    """A scorer from scratch: trust the first squares most, in reading order."""
+    return -torch.arange(proposal.tokens.shape[1]).expand(proposal.tokens.shape).float()
+
+
+def main() -> None:
+    scorers = {"confidence": ConfidenceScorer(), "critic": CriticScorer(critic, 0.2), "left to right": left_to_right}
+    for name, scorer in scorers.items():
+        boards = sample(generator, scorer, None, range(1000), steps=4, num_tokens=SIZE * SIZE, mask_id=MASK)
+        side = boards ^ PHASE
+        perfect = ((side == 0).all(1) | (side == 1).all(1)).float().mean()
+        print(f"{name:<14} {perfect:6.1%} perfect boards in 4 steps; the first one:")
+        for row in boards[0].reshape(SIZE, SIZE).tolist():
+            print("   ", " ".join(".#"[token] for token in row))
+
+
+if __name__ == "__main__":
+    main()

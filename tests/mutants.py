@@ -1,0 +1,205 @@
+"""Break the code in each known way and see that a test notices: `make mutants`.
+
+Each entry is one plausible mistake, several of them made by other implementations: the file, what stands there, what the
+mistake would write, and the tests that must fail. Run on a copy of the tree; nothing here is touched.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+MUTANTS = {
+    "label polarity flipped": (
+        "training/losses.py",
+        "originals = ~mask if",
+        "originals = mask if",
+        "tests/training/test_losses.py",
+    ),
+    "label compares tokens at every position": (
+        "training/losses.py",
+        'originals = ~mask if target == "masked" else',
+        "originals = ",
+        "tests/training/test_losses.py",
+    ),
+    "critic is told this very mask": (
+        "training/losses.py",
+        "mask=previous)",
+        "mask=mask)",
+        "tests/training/test_losses.py",
+    ),
+    "frozen generator keeps its dropout": (
+        "training/losses.py",
+        "with evaluating(generator):",
+        "with evaluating():",
+        "tests/training/test_losses.py",
+    ),
+    "loss on visible tokens too": (
+        "training/losses.py",
+        "generator.mask_id), labels, mask)\n    values = F.cross_entropy(logits.float(), tokens[mask],",
+        "generator.mask_id), labels).flatten(0, 1)\n    values = F.cross_entropy(logits.float(), tokens.flatten(),",
+        "tests/training/test_losses.py",
+    ),
+    "k off by one": (
+        "masking.py",
+        "< counts)",
+        "<= counts)",
+        "tests/test_masking.py tests/sampling/test_loop.py",
+    ),
+    "k rounded down": (
+        "masking.py",
+        "torch.ceil(num_tokens",
+        "torch.floor(num_tokens",
+        "tests/test_masking.py tests/sampling/test_exact.py",
+    ),
+    "highest scores hidden": (
+        "masking.py",
+        "scores.argsort(dim=1, stable=True)",
+        "scores.argsort(dim=1, stable=True, descending=True)",
+        "tests/test_masking.py tests/sampling/test_exact.py",
+    ),
+    "kept tokens overwritten": (
+        "sampling/propose.py",
+        "tokens = torch.where(mask, put(masked_tokens, positions, drawn), masked_tokens)",
+        "tokens = put(masked_tokens, positions, drawn)",
+        "tests/sampling/test_propose.py",
+    ),
+    "kept tokens compete again in MaskGIT": (
+        "sampling/propose.py",
+        "return torch.where(self.mask, put(kept, self.positions, values), kept)",
+        "return put(kept * 0, self.positions, values)",
+        "tests/sampling/test_scorers.py tests/sampling/test_exact.py",
+    ),
+    "revoking switched off": (
+        "sampling/loop.py",
+        "scorer(proposal).masked_fill(~free, torch.inf)",
+        "scorer(proposal).masked_fill(~free | ~mask, torch.inf)",
+        "tests/sampling/test_loop.py tests/sampling/test_exact.py",
+    ),
+    "frozen tokens may be hidden": (
+        "sampling/loop.py",
+        "scorer(proposal).masked_fill(~free, torch.inf)",
+        "scorer(proposal)",
+        "tests/sampling/test_loop.py",
+    ),
+    "critic noise not annealed": (
+        "sampling/scorers.py",
+        "self.selection_noise * proposal.step.time * (",
+        "self.selection_noise * (",
+        "tests/sampling/test_scorers.py",
+    ),
+    "Gumbel noise not annealed": (
+        "sampling/scorers.py",
+        "self.selection_noise * proposal.step.time_after * gumbel",
+        "self.selection_noise * gumbel",
+        "tests/sampling/test_scorers.py tests/sampling/test_exact.py",
+    ),
+    "noise not centred": (
+        "sampling/scorers.py",
+        "(proposal.selection_uniforms() - 0.5)",
+        "proposal.selection_uniforms()",
+        "tests/sampling/test_scorers.py",
+    ),
+    "the same noise at every step": (
+        "sampling/propose.py",
+        "uniforms(seeds, mask.shape[1], Use.DRAW, step.index)",
+        "uniforms(seeds, mask.shape[1], Use.DRAW, 0)",
+        "tests/sampling/test_exact.py",
+    ),
+    "one noise for drawing and choosing": (
+        "sampling/propose.py",
+        "Use.SELECT, self.step.index",
+        "Use.DRAW, self.step.index",
+        "tests/sampling/test_exact.py tests/sampling/test_scorers.py",
+    ),
+    "temperature multiplies": (
+        "sampling/propose.py",
+        "logits.float() / temperature",
+        "logits.float() * temperature",
+        "tests/sampling/test_propose.py tests/sampling/test_exact.py",
+    ),
+    "temperature runs the wrong way": (
+        "sampling/loop.py",
+        "end + (start - end) * step.time",
+        "start + (end - start) * step.time",
+        "tests/sampling/test_exact.py",
+    ),
+    "a revoking step with equal k skipped": (
+        "sampling/loop.py",
+        "(before == num_free or not revokes)",
+        "True",
+        "tests/sampling/test_loop.py",
+    ),
+    "first pass shared across labels": (
+        "sampling/loop.py",
+        "logits[self.inverse]",
+        "logits[:1].expand(len(masked_tokens), -1, -1)",
+        "tests/sampling/test_loop.py",
+    ),
+    "noise depends on the batch": (
+        "sampling/noise.py",
+        "(seeds & _WORD)[:, None]",
+        "(seeds + len(seeds) & _WORD)[:, None]",
+        "tests/sampling/test_noise.py tests/sampling/test_loop.py",
+    ),
+    "class token's logits returned": (
+        "models/transformer.py",
+        "positions + 1",
+        "positions",
+        "tests/models/test_models.py",
+    ),
+    "norm before instead of after": (
+        "models/transformer.py",
+        "x = self.attention_norm(x + self._drop(self.out(attended)))",
+        "x = x + self._drop(self.out(self.attention_norm(attended)))",
+        "tests/models/test_models.py",
+    ),
+    "guidance interpolates the wrong way": (
+        "models/generator.py",
+        "without + guidance * (with_class - without)",
+        "with_class + guidance * (without - with_class)",
+        "tests/models/test_models.py",
+    ),
+}
+
+
+def survives(name: str, folder: Path) -> bool:
+    """Whether all tests pass with the mistake in. A pattern that is no longer there is an error, not a pass."""
+    file, right, wrong, tests = MUTANTS[name]
+    path = folder / "src/tokencritic" / file
+    text = path.read_text()
+    if text.count(right) != 1:
+        sys.exit(
+            f"mutant {name!r}: {right!r} stands {text.count(right)} times in {file}; bring tests/mutants.py up to date"
+        )
+    path.write_text(text.replace(right, wrong))
+    environment = os.environ | {"PYTHONPATH": str(folder / "src")}
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests.split()]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    path.write_text(text)
+    if done.returncode not in (0, 1):
+        sys.exit(f"mutant {name!r}: pytest could not run\n{done.stdout}{done.stderr}")
+    return done.returncode == 0
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        for part in ("src", "tests"):
+            shutil.copytree(ROOT / part, folder / part)
+        shutil.copy(ROOT / "pyproject.toml", folder)
+        survivors = []
+        for name in sys.argv[1:] or MUTANTS:
+            alive = survives(name, folder)
+            survivors += [name] * alive
+            print(f"{'SURVIVED' if alive else 'caught  '}  {name}", flush=True)
+    if survivors:
+        sys.exit(f"{len(survivors)} mutants survived: a test is missing")
+
+
+if __name__ == "__main__":
+    main()
