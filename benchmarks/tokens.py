@@ -1,0 +1,135 @@
+"""How fast token batches are read, and what share of a tokenizer's own rate tokenizing reaches.
+
+Goals: reading over 1 M rows/s; tokenizing at 80 % of a bare forward or more. Arrays and images are random, in a temporary
+folder; files are in the page cache. Every tokenizing rate is the median of three, taken in turn with the bare forward.
+"""
+
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from tokencritic.data import Preprocess, TokenArrays, TokenReader, open_source, tokenize
+from tokencritic.data.arrays import ArraySource
+from tokencritic.data.sources import Source
+from tokencritic.data.tokenizing import Tokenizer
+
+CODES = 256
+
+
+class StandIn(nn.Module):
+    """Patches, two layers and the nearest of 256 codes: as cheap as a useful tokenizer can be."""
+
+    codebook_size = CODES
+
+    def __init__(self, image_size: int, patch: int, channels: int, width: int) -> None:
+        super().__init__()
+        self.image_size, self.channels = image_size, channels
+        self.grid = (image_size // patch, image_size // patch)
+        self.embed = nn.Conv2d(channels, width, patch, stride=patch)
+        self.hidden = nn.Linear(width, width)
+        self.codes = nn.Linear(width, CODES)
+
+    def encode(self, images: Tensor) -> Tensor:
+        features = self.embed(images).flatten(2).transpose(1, 2)
+        return self.codes(torch.relu(self.hidden(features))).argmax(dim=2)
+
+
+class Nothing:
+    """A tokenizer that costs nothing: what is left is the cost of reading, cropping and writing."""
+
+    codebook_size, grid, image_size, channels = CODES, (7, 7), 28, 1
+
+    def encode(self, images: Tensor) -> Tensor:
+        return torch.zeros(len(images), 49, dtype=torch.int64)
+
+
+def main() -> None:
+    torch.manual_seed(0)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for num_tokens in (49, 256):
+            rate = reading_rate(folder / str(num_tokens), num_tokens)
+            print(f"reading {num_tokens:3} tokens a row: {rate / 1e6:.1f} M rows/s")
+        rng = np.random.default_rng(0)
+        images = rng.integers(0, 256, (8192, 28, 28), np.uint8)
+        small = ArraySource(images, np.zeros(len(images), np.int64), ("all",), "array", "train", "random")
+        for crop in ("center", "random"):
+            preprocess = Preprocess(28, 1, crop, flip=True)
+            rate = len(small) / seconds(lambda p=preprocess: write(small, Nothing(), p, folder / f"nothing {p.crop}"))
+            print(f"tokenizing 28x28 array, {crop} crop, all but the forward: {rate:.0f} images/s")
+            compare(f"28x28 array, {crop} crop", small, StandIn(28, 4, 1, 128), preprocess, folder)
+        write_files(folder / "files", rng)
+        photos = open_source(folder / "files")
+        # The paper's tokenizer costs some hundred times this one: it stands for a fast GPU.
+        compare("500x375 JPEG files", photos, StandIn(256, 4, 3, 256), Preprocess(256, 3), folder)
+
+
+def reading_rate(folder: Path, num_tokens: int, rows: int = 300_000, batch_size: int = 256) -> float:
+    """Rows per second over one whole epoch, shuffling included."""
+    side = int(num_tokens**0.5)
+    folder.mkdir()
+    np.save(folder / "tokens.npy", np.random.default_rng(0).integers(0, CODES, (rows, num_tokens), np.uint16))
+    np.save(folder / "labels.npy", np.zeros(rows, np.int32))
+    facts = {"tokenizer_fingerprint": "none", "codebook_size": CODES, "grid": [side, side], "class_names": ["all"]}
+    (folder / "tokens.json").write_text(json.dumps(facts | {"rows": rows}))
+    reader = TokenReader(TokenArrays.open(folder), batch_size)
+    steps = rows // batch_size
+
+    def read() -> None:
+        for _ in range(steps):
+            next(reader)
+
+    return steps * batch_size / seconds(read)
+
+
+def compare(what: str, source: Source, tokenizer: StandIn, preprocess: Preprocess, folder: Path) -> None:
+    """Print the rate of tokenizing, of the bare forward, and their ratio."""
+    batch = torch.rand(128, tokenizer.channels, tokenizer.image_size, tokenizer.image_size)
+    rounds = max(1, len(source) // len(batch))
+
+    def forward() -> None:
+        with torch.inference_mode():
+            for _ in range(rounds):
+                tokenizer.encode(batch)
+
+    ratios, rates = [], []
+    forward()
+    for number in range(3):
+        bare = rounds * len(batch) / seconds(forward)
+        out = folder / f"{what} {number}"
+        rates.append(len(source) / seconds(lambda out=out: write(source, tokenizer, preprocess, out)))
+        ratios.append(rates[-1] / bare)
+    rate, ratio = statistics.median(rates), statistics.median(ratios)
+    print(f"tokenizing {what}: {rate:.0f} images/s, {ratio:.0%} of a bare forward")
+
+
+def write(source: Source, tokenizer: Tokenizer, preprocess: Preprocess, out: Path) -> None:
+    tokenize(source, tokenizer, out, preprocess=preprocess, fingerprint="x", batch_size=128, workers=2, progress=False)
+
+
+def write_files(folder: Path, rng: np.random.Generator) -> None:
+    """Pictures with the statistics of a blurred photograph, so that they cost as much to decode."""
+    for label in range(2):
+        place = folder / f"class{label}"
+        place.mkdir(parents=True)
+        for number in range(64):
+            rough = Image.fromarray(rng.integers(0, 256, (47, 63, 3), np.uint8))
+            rough.resize((500, 375), Image.Resampling.BICUBIC).save(place / f"{number}.jpg", quality=90)
+
+
+def seconds(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+if __name__ == "__main__":
+    main()

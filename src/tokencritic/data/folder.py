@@ -1,0 +1,162 @@
+"""A folder of class folders of image files, as ImageNet is unpacked."""
+
+import hashlib
+import os
+import re
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image, ImageOps
+
+from tokencritic.errors import InputError
+
+_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".jp2")
+_SPLITS = {"train": ("train",), "test": ("val", "validation", "valid", "test")}
+_SYNSET = re.compile(r"n\d{8}")
+_SYNSET_FILES = ("LOC_synset_mapping.txt", "synset_words.txt", "words.txt")
+_PARENTS_SEARCHED = 3  # the usual archive has its mapping beside ILSVRC/Data/CLS-LOC
+
+
+class FolderSource:
+    """Class folders in sorted order give the labels; files of a class come in sorted order of their names.
+
+    `source[i]` is (image in mode L or RGB, label), or None for a file that cannot be decoded. Such files are kept in
+    `corrupt` (name -> reason); one more of them than `max_corrupt` is an `InputError`.
+    """
+
+    def __init__(self, folder: Path, split: str, max_corrupt: int) -> None:
+        self.folder, self.split, self.max_corrupt = split_folder(folder, split), split, max_corrupt
+        self._corrupt: dict[str, str] = {}
+        classes = _class_folders(self.folder)
+        if not classes:
+            raise InputError(f"{self.folder} has no class folders; expected one folder of images per class")
+        self.class_names = _names(folder, classes)
+        self._files: list[str] = []
+        labels = []
+        for label, name in enumerate(classes):
+            files = _image_files(self.folder, name)
+            if not files:
+                raise InputError(f"{self.folder / name} holds no image; remove the class folder or fill it")
+            self._files += files
+            labels += [label] * len(files)
+        self.labels = np.array(labels, np.int64)
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def __getitem__(self, index: int) -> tuple[Image.Image, int] | None:
+        name = self._files[index]
+        try:
+            return read_image(self.folder / name), int(self.labels[index])
+        except OSError as error:
+            if error.errno is not None:  # the disk or the permissions are at fault, not the file's content
+                raise InputError(f"{self.folder / name} cannot be read: {error.strerror}") from error
+            self._note_corrupt(name, error)
+        except (SyntaxError, ValueError, Image.DecompressionBombError) as error:
+            self._note_corrupt(name, error)
+        return None
+
+    def name(self, index: int) -> str:
+        """What an example is called in messages: its file, seen from the folder of class folders."""
+        return self._files[index]
+
+    @property
+    def corrupt(self) -> Mapping[str, str]:
+        """The files met so far that cannot be decoded, and why."""
+        return self._corrupt
+
+    def _note_corrupt(self, name: str, error: Exception) -> None:
+        self._corrupt[name] = str(error) or type(error).__name__
+        check_corrupt(self.folder, self._corrupt, self.max_corrupt)
+
+    def describe(self) -> dict[str, Any]:
+        """Facts for a JSON, without paths: kind, split, number of examples and a hash of the list of files."""
+        listing = hashlib.sha256("\n".join(self._files).encode("utf-8", "surrogateescape"))
+        return {"kind": "folder", "split": self.split, "examples": len(self), "listing_sha256": listing.hexdigest()}
+
+
+def check_corrupt(place: Path | str, corrupt: Mapping[str, str], limit: int) -> None:
+    """More corrupt files than the limit are an error that names the first few."""
+    if len(corrupt) > limit:
+        first = "; ".join(f"{name} ({reason})" for name, reason in sorted(corrupt.items())[:3])
+        raise InputError(f"{place} has {len(corrupt)} corrupt files, more than max_corrupt {limit}: {first}")
+
+
+def read_image(file: Path) -> Image.Image:
+    """Decode a file of any mode to L or RGB, upright. Transparent parts become white; 16 bits become 8."""
+    with Image.open(file) as image:
+        image.load()
+        ImageOps.exif_transpose(image, in_place=True)
+        if image.mode.startswith("I"):
+            return _from_16_bits(image)
+        if image.mode in ("1", "L", "RGB") and not image.has_transparency_data:
+            return image.convert("L" if image.mode == "1" else image.mode)
+        if image.has_transparency_data:
+            grey = image.mode in ("1", "L", "LA", "La")
+            if image.mode == "La":  # Pillow knows the way back from premultiplied grey only to LA
+                image = image.convert("LA")
+            image = image.convert("RGBA")
+            white = Image.new("RGBA", image.size, "white")
+            return Image.alpha_composite(white, image).convert("L" if grey else "RGB")
+        return image.convert("RGB")
+
+
+def _from_16_bits(image: Image.Image) -> Image.Image:
+    values = np.asarray(image).astype(np.int64)
+    if values.min() < 0 or values.max() > 65535:
+        raise ValueError(f"mode {image.mode} with values beyond 16 bits")
+    return Image.fromarray(((values * 255 + 32767) // 65535).astype(np.uint8))
+
+
+def split_folder(folder: Path, split: str) -> Path:
+    """The sub-folder of a split if the folder has any (a folder of folders, so that a class may be called "train")."""
+    present = {name: folder / name for names in _SPLITS.values() for name in names if _class_folders(folder / name)}
+    for name in _SPLITS[split]:
+        if name in present:
+            return present[name]
+    if present or split != "train":
+        raise InputError(
+            f"{folder} has no {' or '.join(_SPLITS[split])} folder of class folders for the {split} split; "
+            "point at the class folders themselves to use them whatever their split"
+        )
+    return folder
+
+
+def _class_folders(folder: Path) -> list[str]:
+    if not folder.is_dir():
+        return []
+    with os.scandir(folder) as entries:
+        return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+
+
+def _image_files(folder: Path, name: str) -> list[str]:
+    """Names relative to `folder`, with / between their parts, of the images at any depth below a class folder."""
+    found = []
+    for place, _, files in os.walk(folder / name):
+        relative = Path(place).relative_to(folder).as_posix()
+        found += [f"{relative}/{file}" for file in files if _is_image(file)]
+    return sorted(found)
+
+
+def _is_image(file: str) -> bool:
+    return file.lower().endswith(_SUFFIXES) and not file.startswith(".")
+
+
+def _names(folder: Path, classes: list[str]) -> tuple[str, ...]:
+    """The folders' names; ImageNet's synset ids become words where a list of them lies in the folder or above it."""
+    if not all(_SYNSET.fullmatch(name) for name in classes):
+        return tuple(classes)
+    places = [folder, *list(folder.resolve().parents)[:_PARENTS_SEARCHED]]
+    lists = [place / name for place in places for name in _SYNSET_FILES if (place / name).is_file()]
+    if not lists:
+        return tuple(classes)
+    lines = lists[0].read_text(encoding="utf-8", errors="replace").splitlines()
+    words = {parts[0]: parts[1].strip() for line in lines if len(parts := line.split(maxsplit=1)) == 2}
+    names = [words.get(name, name) for name in classes]
+    often = Counter(names)  # ImageNet has two cranes, and a name must say which class it means
+    return tuple(
+        name if often[name] == 1 else f"{name} ({synset})" for name, synset in zip(names, classes, strict=True)
+    )

@@ -1,0 +1,164 @@
+"""From images as they come to pixels as a tokenizer takes them: one size, one number of channels."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from tokencritic.errors import InputError
+from tokencritic.sampling.noise import philox
+
+Crop = Literal["center", "random"]
+
+_ATTEMPTS = 10  # boxes tried before the middle of the image is taken
+_BLOCKS = 6  # of four uniforms: two per attempt, two for the place, one spare and, the very last, one to flip
+_STREAM = 1  # the last word of the counter; it is 0 in the streams of sampling
+_WORD = 0xFFFFFFFF
+
+
+@dataclass(frozen=True)
+class Preprocess:
+    """Crop, resize and perhaps mirror.
+
+    size: height and width wanted. channels: 1 (grey) or 3. crop: "center" resizes the short side and cuts out the middle;
+    "random" resizes a box of a random area (a share of the image in `scale`) and shape (width / height in `ratio`).
+    flip: mirror every second image, by chance. All chance is a pure function of (seed, pass_number, index).
+    """
+
+    size: int
+    channels: int = 3
+    crop: Crop = "center"
+    flip: bool = False
+    scale: tuple[float, float] = (0.08, 1.0)
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)
+
+    def __post_init__(self) -> None:
+        if self.size < 1:
+            raise InputError(f"size is {self.size}; it must be at least 1")
+        if self.channels not in (1, 3):
+            raise InputError(f"channels is {self.channels}; it must be 1 or 3")
+        if self.crop not in ("center", "random"):
+            raise InputError(f"crop is {self.crop!r}; choose one of center, random")
+        if not 0 < self.scale[0] <= self.scale[1] <= 1:
+            raise InputError(f"scale is {self.scale}; it must be two rising shares in (0, 1]")
+        if not 0 < self.ratio[0] <= self.ratio[1]:
+            raise InputError(f"ratio is {self.ratio}; it must be two rising numbers above 0")
+
+    def __call__(self, image: Image.Image, *, seed: int = 0, pass_number: int = 0, index: int = 0) -> Tensor:
+        """One image in mode L or RGB -> float (c, size, size) in [0, 1]."""
+        return to_float(self.batch([image], [index], seed=seed, pass_number=pass_number))[0]
+
+    def batch(
+        self,
+        images: Sequence[Image.Image] | np.ndarray,
+        indices: Sequence[int] | np.ndarray,
+        *,
+        seed: int = 0,
+        pass_number: int = 0,
+    ) -> Tensor:
+        """Several images, or one array uint8 (b, h, w, c) -> uint8 (b, c, size, size). indices: the examples' numbers."""
+        draws = self._draw(indices, seed, pass_number)
+        if isinstance(images, np.ndarray) and self._fits(images):
+            pixels = images if images.shape[3] == self.channels else np.repeat(images, self.channels, axis=3)
+        else:
+            pixels = self._resize_each(images, draws)
+        if self.flip and draws is not None:
+            mirrored = draws[:, -1] < 0.5
+            pixels = pixels.copy()
+            pixels[mirrored] = pixels[mirrored, :, ::-1]
+        return torch.from_numpy(np.array(pixels.transpose(0, 3, 1, 2), order="C"))
+
+    def _draw(self, indices: Sequence[int] | np.ndarray, seed: int, pass_number: int) -> np.ndarray | None:
+        """The chances that are needed: all, only the last block to flip, or none."""
+        if self.crop == "random":
+            return uniforms(indices, seed, pass_number)
+        return uniforms(indices, seed, pass_number, first_block=_BLOCKS - 1) if self.flip else None
+
+    def _fits(self, images: np.ndarray) -> bool:
+        """Whether an array needs no resampling and no weighing of colours: then it is handled as a whole."""
+        right_size = self.crop == "center" and images.shape[1:3] == (self.size, self.size)
+        return right_size and images.shape[3] in (1, self.channels)
+
+    def _resize_each(self, images: Sequence[Image.Image] | np.ndarray, draws: np.ndarray | None) -> np.ndarray:
+        if isinstance(images, np.ndarray):
+            images = [Image.fromarray(image[..., 0] if image.shape[2] == 1 else image) for image in images]
+        if self.channels == 1:
+            images = [_in_mode(image, "L") for image in images]
+        if self.crop == "random":
+            assert draws is not None
+            sizes = np.array([image.size for image in images]).reshape(-1, 2)
+            boxes = random_boxes(sizes, draws, self.scale, self.ratio)
+            size = (self.size, self.size)
+            resized = [
+                image.crop(tuple(box)).resize(size, Image.Resampling.BICUBIC)
+                for image, box in zip(images, boxes.tolist(), strict=True)
+            ]
+        else:
+            resized = [center_crop(image, self.size) for image in images]
+        mode = "L" if self.channels == 1 else "RGB"
+        content = b"".join(_in_mode(image, mode).tobytes() for image in resized)  # faster than an array of each
+        return np.frombuffer(content, np.uint8).reshape(-1, self.size, self.size, self.channels)
+
+
+def _in_mode(image: Image.Image, mode: str) -> Image.Image:
+    return image if image.mode == mode else image.convert(mode)
+
+
+def to_float(pixels: Tensor) -> Tensor:
+    """uint8 of any shape -> float32 in [0, 1]."""
+    return pixels.float().div_(255)
+
+
+def center_crop(image: Image.Image, size: int) -> Image.Image:
+    """The middle square, its side resized to `size`, as in ADM: halved by box filter as often as possible, then bicubic."""
+    while min(image.size) >= 2 * size:
+        image = image.resize((image.width // 2, image.height // 2), Image.Resampling.BOX)
+    factor = size / min(image.size)
+    wanted = round(image.width * factor), round(image.height * factor)
+    if image.size != wanted:
+        image = image.resize(wanted, Image.Resampling.BICUBIC)
+    left, top = (image.width - size) // 2, (image.height - size) // 2
+    return image.crop((left, top, left + size, top + size))
+
+
+def random_boxes(
+    sizes: np.ndarray, draws: np.ndarray, scale: tuple[float, float], ratio: tuple[float, float]
+) -> np.ndarray:
+    """The box of a random resized crop: the first of ten random ones that fits, else the largest allowed in the middle.
+
+    sizes: (b, 2) widths and heights. draws: (b, 24) uniforms. Returns (b, 4) integers left, top, right, bottom.
+    """
+    low, high = np.log(ratio)
+    # fmt: off
+    shares = scale[0] + (scale[1] - scale[0]) * draws[:, :_ATTEMPTS]                         # b attempts
+    ratios = np.exp(low + (high - low) * draws[:, _ATTEMPTS : 2 * _ATTEMPTS])                # b attempts
+    areas = sizes.prod(axis=1, keepdims=True) * shares                                       # b attempts
+    tried = np.rint(np.sqrt(np.stack([areas * ratios, areas / ratios], axis=2)))             # b attempts 2
+    fits = np.all((tried >= 1) & (tried <= sizes[:, None]), axis=2, keepdims=True)           # b attempts 1
+    found = np.any(fits, axis=1)                                                             # b 1
+    first = np.take_along_axis(tried, fits.argmax(axis=1, keepdims=True), axis=1)[:, 0]      # b 2
+    limits = sizes[:, ::-1] * np.array([ratio[1], 1 / ratio[0]])                             # b 2
+    middle = np.maximum(1, np.minimum(sizes, np.rint(limits)))                               # b 2
+    boxes = np.where(found, first, middle).astype(np.int64)                                  # b 2
+    places = np.where(found, draws[:, 2 * _ATTEMPTS : 2 * _ATTEMPTS + 2], 0.5)               # b 2
+    corners = np.floor(places * (sizes - boxes + 1)).astype(np.int64)                        # b 2
+    # fmt: on
+    return np.concatenate([corners, corners + boxes], axis=1)
+
+
+def uniforms(indices: Sequence[int] | np.ndarray, seed: int, pass_number: int, first_block: int = 0) -> np.ndarray:
+    """The chances of some examples in one pass: (b, 24) in (0, 1), each row a pure function of its three integers.
+
+    first_block: leave out the blocks of four before it.
+    """
+    if not 0 <= seed < 2**63:
+        raise InputError(f"seed is {seed}; it must be an integer from 0 to 2^63 - 1")
+    numbers = torch.as_tensor(np.asarray(indices, np.int64))[:, None]
+    blocks = torch.arange(first_block, _BLOCKS)[None]
+    counter = (numbers, torch.tensor(pass_number), blocks, torch.tensor(_STREAM))
+    words = philox(counter, (torch.tensor(seed & _WORD), torch.tensor(seed >> 32)))
+    return ((torch.stack(words, dim=-1).flatten(1).double() + 0.5) * 2.0**-32).numpy()

@@ -1,0 +1,73 @@
+"""Progress of long work: a bar on a terminal, a plain line now and then elsewhere."""
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Self, TextIO
+
+from tqdm import tqdm
+
+_SECONDS_BETWEEN_LINES = 10.0
+
+
+class Progress:
+    """A context manager; call `advance(count)` as units of work are done.
+
+    total: how many units there are. done: how many an earlier run has done already; they do not count in the rate.
+    shown: False keeps silent, for all ranks but one. stream: standard error unless told.
+    """
+
+    def __init__(
+        self,
+        total: int,
+        what: str,
+        unit: str,
+        *,
+        done: int = 0,
+        shown: bool = True,
+        stream: TextIO | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.total, self.what, self.unit, self.done = total, what, unit, done
+        self._first, self._shown, self._clock = done, shown, clock
+        self._stream = sys.stderr if stream is None else stream
+        self._bar: tqdm | None = None
+        self._start = self._last = 0.0
+
+    def __enter__(self) -> Self:
+        self._start = self._last = self._clock()
+        if self._shown and self._stream.isatty():
+            unit = f" {self.unit}"
+            self._bar = tqdm(total=self.total, initial=self.done, desc=self.what, unit=unit, file=self._stream)
+        return self
+
+    def advance(self, count: int = 1) -> None:
+        """Note that `count` more units are done."""
+        self.done += count
+        if self._bar is not None:
+            self._bar.update(count)
+        elif self._shown and self._clock() - self._last >= _SECONDS_BETWEEN_LINES:
+            self._last = self._clock()
+            self._print_line()
+
+    def __exit__(self, *error: object) -> None:
+        if self._bar is not None:
+            self._bar.close()
+        elif self._shown and self.done > self._first:  # the last line, also when the work broke off
+            self._print_line()
+
+    def _print_line(self) -> None:
+        seconds = self._clock() - self._start
+        rate = (self.done - self._first) / seconds if seconds > 0 else 0.0
+        line = f"{self.what}: {self.done} of {self.total} {self.unit}"
+        if rate > 0:
+            line += f", {rate:.4g} {self.unit}/s"
+            line += f", {_duration((self.total - self.done) / rate)} left" if self.done < self.total else ""
+        print(line, file=self._stream, flush=True)
+
+
+def _duration(seconds: float) -> str:
+    """3725 -> 1:02:05, 65 -> 1:05."""
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"

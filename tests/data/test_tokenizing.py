@@ -1,0 +1,328 @@
+"""Tokenizing: the same bytes however the work is cut, interrupted or shared, and nothing half taken for whole."""
+
+import errno
+import json
+import os
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor
+
+from tokencritic.data import Preprocess, TokenArrays, open_source, tokenize, tokenizing
+from tokencritic.data import parts as parts_module
+from tokencritic.data.arrays import ArraySource
+from tokencritic.errors import InputError
+
+FILES = ("tokens.npy", "labels.npy", "tokens.json")
+
+
+class Patches:
+    """A tokenizer whose answer is known: the token of a 4x4 patch is the sum of its pixels modulo the codebook."""
+
+    codebook_size = 1000
+    grid = (2, 2)
+    image_size = 8
+    channels = 1
+
+    def __init__(self, break_after: int | None = None) -> None:
+        self.left = break_after
+
+    def encode(self, images: Tensor) -> Tensor:
+        if self.left is not None:
+            self.left -= 1
+            if self.left < 0:
+                raise KeyboardInterrupt
+        sums = (images * 255).round().long().unfold(2, 4, 4).unfold(3, 4, 4).sum(dim=(1, 4, 5))
+        return sums.flatten(1) % self.codebook_size
+
+
+@pytest.fixture(autouse=True)
+def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokenizing, "CHUNK_ROWS", 8)
+
+
+def array_source(count: int = 37, seed: int = 0) -> ArraySource:
+    rng = np.random.default_rng(seed)
+    names = ("cat", "dög", "ox")
+    return ArraySource(
+        rng.integers(0, 256, (count, 8, 8), np.uint8), rng.integers(0, 3, count), names, "x", "train", "x"
+    )
+
+
+def run(out: Path, source=None, tokenizer=None, **changes) -> TokenArrays | None:
+    arguments = {"preprocess": Preprocess(8, 1, "random", flip=True), "fingerprint": "f" * 64, "passes": 2}
+    arguments |= {"batch_size": 3, "workers": 2, "progress": False} | changes
+    return tokenize(source or array_source(), tokenizer or Patches(), out, **arguments)
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    assert sorted(file.name for file in folder.iterdir()) == sorted(FILES)  # nothing is left behind
+    return {name: (folder / name).read_bytes() for name in FILES}
+
+
+def test_tokens_are_those_of_the_tokenizer(tmp_path: Path) -> None:
+    source = array_source()
+    data = run(tmp_path, source, preprocess=Preprocess(8, 1), passes=1)
+    assert data is not None
+    images = torch.from_numpy(source.images.transpose(0, 3, 1, 2).copy()) / 255
+    np.testing.assert_array_equal(data.tokens, Patches().encode(images))
+    np.testing.assert_array_equal(data.labels, source.labels)
+    assert (data.codebook_size, data.grid, data.class_names) == (1000, (2, 2), ("cat", "dög", "ox"))
+    assert (data.tokens.dtype, data.labels.dtype) == (np.uint16, np.int32)
+    assert data.facts["preprocess"]["crop"] == "center"
+    assert data.facts["source"] == source.describe()
+    assert (data.facts["passes"], data.facts["rows"]) == (1, 37)
+
+
+def test_passes_crop_anew_and_keep_the_order(tmp_path: Path) -> None:
+    source = array_source()
+    data = run(tmp_path, source, passes=2, seed=4)
+    assert data is not None
+    preprocess = Preprocess(8, 1, "random", flip=True)
+    for number in (0, 1):
+        images = [preprocess(source[i][0], seed=4, pass_number=number, index=i) for i in range(37)]
+        np.testing.assert_array_equal(
+            data.tokens[37 * number : 37 * (number + 1)], Patches().encode(torch.stack(images))
+        )
+    np.testing.assert_array_equal(data.labels, np.tile(source.labels, 2))
+
+
+@pytest.mark.parametrize("changes", [{"workers": 1}, {"workers": 5}, {"batch_size": 100}, {"batch_size": 1}])
+def test_same_bytes_whatever_the_workers(tmp_path: Path, changes: dict) -> None:
+    run(tmp_path / "a")
+    run(tmp_path / "b", **changes)
+    assert content(tmp_path / "a") == content(tmp_path / "b")
+
+
+@pytest.mark.parametrize("world_size", [2, 3, 20])
+def test_same_bytes_whatever_the_ranks(tmp_path: Path, world_size: int) -> None:
+    run(tmp_path / "a")
+    results = [run(tmp_path / "b", rank=rank, world_size=world_size) for rank in reversed(range(world_size))]
+    assert [result is None for result in results] == [True] * (world_size - 1) + [False]
+    assert content(tmp_path / "a") == content(tmp_path / "b")
+
+
+def test_ranks_that_run_at_the_same_time(tmp_path: Path) -> None:
+    run(tmp_path / "a")
+    results: list[TokenArrays | None] = []
+    threads = [
+        threading.Thread(target=lambda rank=rank: results.append(run(tmp_path / "b", rank=rank, world_size=4)))
+        for rank in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(results) == 4
+    assert any(result is not None for result in results)
+    assert content(tmp_path / "a") == content(tmp_path / "b")
+
+
+@pytest.mark.parametrize(("stop", "kept"), [(0, 0), (1, 0), (4, 1), (7, 2), (20, 7), (27, 9)])
+def test_interrupted_and_resumed(tmp_path: Path, stop: int, kept: int) -> None:
+    """The five chunks of each of two passes take 3, 3, 3, 3 and 2 batches. Chunks that are whole are not done again."""
+    run(tmp_path / "a")
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "b", tokenizer=Patches(break_after=stop))
+    with pytest.raises(InputError, match=r"has no tokens\.json"):
+        TokenArrays.open(tmp_path / "b")
+    assert len(list((tmp_path / "b/.parts").glob("*.npz"))) == kept
+    batches = [3, 3, 3, 3, 2] * 2
+    run(tmp_path / "b", tokenizer=Patches(break_after=sum(batches[kept:])))
+    assert content(tmp_path / "a") == content(tmp_path / "b")
+
+
+def test_a_finished_folder_is_not_touched(tmp_path: Path) -> None:
+    run(tmp_path)
+    times = [(tmp_path / name).stat().st_mtime_ns for name in FILES]
+    again = run(tmp_path, tokenizer=Patches(break_after=0))
+    assert again is not None
+    assert len(again) == 74
+    assert times == [(tmp_path / name).stat().st_mtime_ns for name in FILES]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"seed": 1}, r"another seed \(0 there, 1 now\)"),
+        ({"passes": 3}, r"another passes \(2 there, 3 now\)"),
+        ({"fingerprint": "g"}, "another tokenizer_fingerprint"),
+        ({"preprocess": Preprocess(8, 1)}, "another preprocess"),
+        ({"source": array_source(seed=1)}, "another source"),
+    ],
+)
+@pytest.mark.parametrize("finished", [True, False])
+def test_other_settings_are_refused(tmp_path: Path, changes: dict, message: str, finished: bool) -> None:
+    if finished:
+        run(tmp_path)
+    else:
+        with pytest.raises(KeyboardInterrupt):
+            run(tmp_path, tokenizer=Patches(break_after=5))
+    with pytest.raises(InputError, match=message):
+        run(tmp_path, **changes)
+
+
+def test_a_damaged_part_is_done_again(tmp_path: Path) -> None:
+    run(tmp_path / "a")
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "b", tokenizer=Patches(break_after=13))
+    files = sorted((tmp_path / "b/.parts").glob("*.npz"))
+    files[0].write_bytes(files[0].read_bytes()[:-30])
+    files[1].write_bytes(b"")
+    spoilt = bytearray(files[2].read_bytes())
+    spoilt[len(spoilt) // 3] ^= 255
+    files[2].write_bytes(spoilt)
+    run(tmp_path / "b")
+    assert content(tmp_path / "a") == content(tmp_path / "b")
+
+
+@pytest.mark.parametrize("fail_at", [0, 3, 10, 11, 12, 13])
+def test_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fail_at: int) -> None:
+    """Writes 0 (settings), 1 to 10 (parts), 11 to 13 (final files): whichever fails, the next run goes on."""
+    run(tmp_path / "a")
+    count = 0
+
+    def fail(_descriptor: int) -> None:
+        nonlocal count
+        count += 1
+        if count == fail_at + 1:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(parts_module.os, "fsync", fail)
+        with pytest.raises(InputError, match="the disk is full; free some space and run the same command again"):
+            run(tmp_path / "b")
+    assert not list((tmp_path / "b").rglob("*.tmp"))
+    with pytest.raises(InputError, match=r"has no tokens\.json"):
+        TokenArrays.open(tmp_path / "b")
+    run(tmp_path / "b")
+    assert content(tmp_path / "a") == content(tmp_path / "b")
+
+
+def image_folder(folder: Path, corrupt: set[int]) -> None:
+    images = array_source(12).images[..., 0]
+    for number, image in enumerate(images):
+        file = folder / ("a" if number < 7 else "b") / f"{number:02}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image).save(file)
+        if number in corrupt:
+            file.write_bytes(file.read_bytes()[:30])
+
+
+@pytest.mark.parametrize("crop", ["center", "random"])
+def test_corrupt_images_leave_no_row(tmp_path: Path, crop) -> None:
+    corrupt = {0, 1, 2, 9}  # the whole first batch, and one
+    image_folder(tmp_path / "whole", set())
+    image_folder(tmp_path / "some", corrupt)
+    preprocess = Preprocess(8, 1, crop)
+    whole = run(tmp_path / "a", open_source(tmp_path / "whole"), preprocess=preprocess)
+    some = run(tmp_path / "b", open_source(tmp_path / "some"), preprocess=preprocess)
+    assert whole is not None
+    assert some is not None
+    keep = [number for number in range(24) if number % 12 not in corrupt]
+    np.testing.assert_array_equal(some.tokens, whole.tokens[keep])
+    np.testing.assert_array_equal(some.labels, whole.labels[keep])
+    assert sorted(some.facts["corrupt"]) == ["a/00.png", "a/01.png", "a/02.png", "b/09.png"]
+
+
+def test_the_limit_of_corrupt_images_holds_over_all_ranks_and_runs(tmp_path: Path) -> None:
+    image_folder(tmp_path / "images", {0, 9})
+    for rank in (0, 1):
+        source = open_source(tmp_path / "images", max_corrupt=1)
+        if rank == 0:
+            assert run(tmp_path / "out", source, passes=1, rank=0, world_size=2) is None
+        else:
+            with pytest.raises(InputError, match=r"2 corrupt files, more than max_corrupt 1: a/00\.png"):
+                run(tmp_path / "out", source, passes=1, rank=1, world_size=2)
+    result = run(tmp_path / "out", open_source(tmp_path / "images", max_corrupt=2), passes=1)
+    assert result is not None
+    assert len(result) == 10
+
+
+class WrongShape(Patches):
+    grid = (2, 3)
+
+
+class WrongValues(Patches):
+    codebook_size = 5
+
+    def encode(self, images: Tensor) -> Tensor:
+        return torch.full((len(images), 4), 5)
+
+
+class HugeCodebook(Patches):
+    codebook_size = 65537
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"tokenizer": WrongShape()}, r"tokenizer gives tokens \(3, 4\); its grid promises \(3, 6\)"),
+        ({"tokenizer": WrongValues()}, "tokenizer gives tokens 5 to 5; its codebook has 5"),
+        ({"tokenizer": HugeCodebook()}, "codebook_size is 65537"),
+        ({"preprocess": Preprocess(16, 1)}, r"preprocess gives \(size, channels\) \(16, 1\)"),
+        ({"passes": 0}, "passes is 0"),
+        ({"batch_size": 0}, "batch_size is 0"),
+        ({"workers": 0}, "workers is 0"),
+        ({"rank": 1}, "rank is 1 of world_size 1"),
+    ],
+)
+def test_wrong_arguments(tmp_path: Path, changes: dict, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        run(tmp_path, **changes)
+
+
+def test_the_largest_code_survives(tmp_path: Path) -> None:
+    class Largest(HugeCodebook):
+        codebook_size = 65536
+
+        def encode(self, images: Tensor) -> Tensor:
+            return torch.full((len(images), 4), 65535)
+
+    data = run(tmp_path, tokenizer=Largest())
+    assert data is not None
+    assert (data.tokens == 65535).all()
+
+
+def test_a_token_folder_opens_only_whole_and_with_its_tokenizer(tmp_path: Path) -> None:
+    run(tmp_path)
+    assert len(TokenArrays.open(tmp_path)) == 74
+    assert len(TokenArrays.open(tmp_path, "f" * 64)) == 74
+    with pytest.raises(InputError, match=r"made with tokenizer f{16}, and this tokenizer is abc; tokenize"):
+        TokenArrays.open(tmp_path, "abc")
+    with pytest.raises(InputError, match=r"nowhere has no tokens\.json"):
+        TokenArrays.open(tmp_path / "nowhere")
+
+
+def change_facts(**changes: object):
+    def change(folder: Path) -> None:
+        facts = json.loads((folder / "tokens.json").read_text())
+        (folder / "tokens.json").write_text(json.dumps(facts | changes))
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda folder: (folder / "tokens.npy").unlink(), r"tokens\.npy is not a whole"),
+        (lambda folder: os.truncate(folder / "tokens.npy", 600), r"tokens\.npy is not a whole"),
+        (lambda folder: os.truncate(folder / "labels.npy", 0), r"labels\.npy is not a whole"),
+        (lambda folder: os.truncate(folder / "tokens.json", 50), r"tokens\.json is not JSON"),
+        (change_facts(rows=73), r"tokens\.npy holds uint16 \(74, 4\).*says uint16 \(73, 4\)"),
+        (change_facts(grid=[2, 3]), r"says uint16 \(74, 6\)"),
+        (change_facts(grid=[4]), "has grid"),
+        (change_facts(codebook_size=10), r"tokens\.npy holds \d+; the last code is 9"),
+        (change_facts(class_names=["cat"]), r"labels\.npy holds 2; the last class is 0"),
+        (change_facts(rows=None), "has no rows of type int"),
+    ],
+)
+def test_spoilt_token_folder(tmp_path: Path, spoil, message: str) -> None:
+    run(tmp_path)
+    spoil(tmp_path)
+    with pytest.raises(InputError, match=message):
+        TokenArrays.open(tmp_path)

@@ -1,0 +1,71 @@
+"""Progress: plain lines off a terminal, a bar on one, silence when asked."""
+
+import io
+
+from tokencritic.progress import Progress
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_lines_with_rate_and_time_left() -> None:
+    clock, stream = Clock(), io.StringIO()
+    with Progress(10_000, "tokenizing", "images", stream=stream, clock=clock) as progress:
+        for _ in range(10):
+            clock.now += 4
+            progress.advance(400)
+    lines = stream.getvalue().splitlines()
+    assert lines == [
+        "tokenizing: 1200 of 10000 images, 100 images/s, 1:28 left",
+        "tokenizing: 2400 of 10000 images, 100 images/s, 1:16 left",
+        "tokenizing: 3600 of 10000 images, 100 images/s, 1:04 left",
+        "tokenizing: 4000 of 10000 images, 100 images/s, 1:00 left",
+    ]
+
+
+def test_work_done_before_is_not_in_the_rate() -> None:
+    clock, stream = Clock(), io.StringIO()
+    with Progress(100, "training", "steps", done=90, stream=stream, clock=clock) as progress:
+        clock.now += 5
+        progress.advance(10)
+    assert stream.getvalue() == "training: 100 of 100 steps, 2 steps/s\n"
+
+
+def test_long_times_have_hours() -> None:
+    clock, stream = Clock(), io.StringIO()
+    with Progress(3726, "x", "steps", stream=stream, clock=clock) as progress:
+        clock.now += 1
+        progress.advance()
+    assert stream.getvalue().endswith("1 steps/s, 1:02:05 left\n")
+
+
+def test_silence() -> None:
+    for stream in (io.StringIO(), Terminal()):
+        with Progress(10, "x", "steps", shown=False, stream=stream) as progress:
+            progress.advance(10)
+        assert stream.getvalue() == ""
+
+
+def test_nothing_done_prints_nothing() -> None:
+    stream = io.StringIO()
+    with Progress(10, "x", "steps", done=10, stream=stream):
+        pass
+    assert stream.getvalue() == ""
+
+
+def test_a_bar_on_a_terminal() -> None:
+    stream = Terminal()
+    with Progress(10, "tokenizing", "images", done=4, stream=stream) as progress:
+        progress.advance(6)
+    assert "tokenizing: 100%" in stream.getvalue()
+    assert "10/10" in stream.getvalue()
