@@ -29,29 +29,21 @@ def main() -> None:
     judged = critic.Critic(dataclasses.replace(critic.PAPER_256, layers=max(1, arguments.layers * 5 // 6))).eval()
     drawn = generator.Generator(dataclasses.replace(generator.PAPER_256, layers=arguments.layers)).eval()
 
-    def run(save_work: bool) -> tuple[torch.Tensor, float]:
-        start = time.perf_counter()
+    def run(save_work: bool) -> tuple[torch.Tensor, float, int]:
         labels = [207] * arguments.images
-        tokens = sample(drawn, CriticScorer(judged), labels, seeds=0, steps=arguments.steps, save_work=save_work)
-        return tokens, time.perf_counter() - start
-
-    counted = {}
-    for save_work in (True, False):
         with FlopCounterMode(display=False) as counter:
-            run(save_work)
-        counted[save_work] = counter.get_total_flops()
-    seconds, equal = {True: [], False: []}, True
-    for _ in range(arguments.rounds):
-        (saved, fast), (full, slow) = run(True), run(False)
-        equal &= saved.equal(full)
-        seconds[True].append(fast)
-        seconds[False].append(slow)
-    fast, slow = (statistics.median(seconds[key]) for key in (True, False))
+            start = time.perf_counter()
+            tokens = sample(drawn, CriticScorer(judged), labels, seeds=0, steps=arguments.steps, save_work=save_work)
+            seconds = time.perf_counter() - start
+        return tokens, seconds, counter.get_total_flops()
+
+    rounds = [(run(True), run(False)) for _ in range(arguments.rounds)]
+    equal = all(on[0].equal(off[0]) for on, off in rounds)
+    fast, slow = (statistics.median(pair[side][1] for pair in rounds) for side in (0, 1))
+    few, many = (pair[2] / 1e12 for pair in rounds[0])
     print(f"{arguments.images} images of one class, {arguments.steps} steps, {torch.get_num_threads()} threads")
     print(f"tokens equal bit for bit: {equal}")
-    print(
-        f"FLOPs  on {counted[True] / 1e12:7.2f} T   off {counted[False] / 1e12:7.2f} T   ratio {counted[True] / counted[False]:.3f}"
-    )
+    print(f"FLOPs  on {few:7.2f} T   off {many:7.2f} T   ratio {few / many:.3f}")
     print(f"time   on {fast:7.1f} s   off {slow:7.1f} s   ratio {fast / slow:.3f}")
     sys.exit(0 if equal else 1)
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from tokencritic.models.critic import Critic, CriticConfig
     from tokencritic.models.generator import Generator
     from tokencritic.models.transformer import TransformerConfig
+    from tokencritic.pipeline import TokenCriticPipeline
     from tokencritic.sampling import (
         ConfidenceScorer,
         CriticScorer,
@@ -32,6 +33,7 @@ _HOMES = {
     "CriticConfig": "models.critic",
     "Generator": "models.generator",
     "TransformerConfig": "models.transformer",
+    "TokenCriticPipeline": "pipeline",
     "ConfidenceScorer": "sampling",
     "CriticScorer": "sampling",
     "HaltonScorer": "sampling",
@@ -55,6 +57,7 @@ __all__ = [
     "InputError",
     "Proposal",
     "RandomScorer",
+    "TokenCriticPipeline",
     "Trace",
     "TransformerConfig",
     "critic_loss",

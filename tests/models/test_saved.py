@@ -68,7 +68,7 @@ def test_a_place_that_is_neither_folder_nor_hub_id_is_named(tmp_path, monkeypatc
     ("change", "message"),
     [
         ("{", "is not JSON"),
-        ("[]", "has list"),
+        ("[]", "holds a list"),
         ({"depth": 3}, r"has \['depth'\]; a TransformerConfig knows"),
         ({"layers": 0}, "layers is 0"),
         ({"layers": 2}, "does not fit the config beside it .missing: trunk.blocks.1"),

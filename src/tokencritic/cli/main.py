@@ -7,7 +7,13 @@ from tokencritic import __version__
 from tokencritic.errors import InputError
 
 # verb -> what it does. Each is a module beside this one with `main(arguments) -> None`.
-VERBS: dict[str, str] = {}
+VERBS: dict[str, str] = {
+    "sample": "make images with a model",
+    "train": "train a model by a preset",
+    "tokenize": "turn images into token arrays",
+    "import-maskgit": "make a model folder from the official MaskGIT checkpoints",
+    "import-tokenizer": "make a tokenizer folder from published weights",
+}
 
 _USAGE = "usage: token-critic VERB [--help] ..."
 

@@ -1,6 +1,7 @@
 """Models on disk: `config.json` and `model.safetensors` in one folder, local or on the Hub. Nothing is unpickled."""
 
 import dataclasses
+import hashlib
 import json
 from pathlib import Path
 from typing import Any, Self
@@ -26,6 +27,14 @@ class SavedModel(nn.Module, PyTorchModelHubMixin, license="apache-2.0", library_
     def __init__(self, config: Any) -> None:
         super().__init__()
         self.config = config
+
+    def fingerprint(self) -> str:
+        """A sha256 of the config and every weight: what made with one model must not be mixed with another's."""
+        digest = hashlib.sha256(json.dumps(dataclasses.asdict(self.config), sort_keys=True).encode())
+        for name, tensor in sorted(self.state_dict().items()):
+            digest.update(name.encode())
+            digest.update(tensor.detach().float().cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()
 
     def save_pretrained(
         self,
@@ -76,15 +85,22 @@ def find_file(place: str | Path, name: str, **hub_arguments: Any) -> Path:
         raise InputError(f"{place} is not a folder, and as a Hub id it gives no {name}: {reason}") from error
 
 
-def read_config(file: Path, config_type: type[Any]) -> Any:
-    """The dataclass from its JSON; unknown, missing and impossible values are errors."""
+def read_json(file: Path) -> dict[str, Any]:
+    """A JSON object."""
     try:
-        values = json.loads(file.read_text())
+        values = json.loads(file.read_text(encoding="utf-8"))
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         raise InputError(f"{file} is not JSON: {error}") from error
+    if not isinstance(values, dict):
+        raise InputError(f"{file} holds a {type(values).__name__}; expected an object")
+    return values
+
+
+def read_config(file: Path, config_type: type[Any]) -> Any:
+    """The dataclass from its JSON; unknown, missing and impossible values are errors."""
+    values = read_json(file)
     names = {field.name for field in dataclasses.fields(config_type)}
-    if not isinstance(values, dict) or not set(values) <= names:
-        unknown = sorted(set(values) - names) if isinstance(values, dict) else type(values).__name__
+    if unknown := sorted(set(values) - names):
         raise InputError(f"{file} has {unknown}; a {config_type.__name__} knows {sorted(names)}")
     try:
         return config_type(**values)

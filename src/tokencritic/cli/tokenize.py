@@ -1,0 +1,53 @@
+"""`token-critic tokenize`: an image source to token arrays."""
+
+from tokencritic.cli.arguments import check_device, make_parser, parse, rank_and_world_size
+
+
+def main(arguments: list[str]) -> None:
+    parser = make_parser("tokenize", "Turn images into memory-mapped token arrays. Cut off, the same command goes on.")
+    parser.add_argument("model", help="a model folder or Hub id, or the folder of a tokenizer alone")
+    parser.add_argument("data", help="a folder of class folders, idx files, CIFAR-10 in any form, or an .npz")
+    parser.add_argument("--out", required=True, help="the folder to write")
+    parser.add_argument("--split", choices=["train", "test"], default="train")
+    parser.add_argument("--crop", choices=["center", "random"], default="center", help="random: RandomResizedCrop")
+    parser.add_argument("--flip", type=bool, default=False, help="flip each image with probability 1/2")
+    parser.add_argument("--passes", type=int, default=1, help="how often to go over the images, each time cropped anew")
+    parser.add_argument("--seed", type=int, default=0, help="of the random crops and flips")
+    parser.add_argument("--batch_size", type=int, default=64)
+    parser.add_argument("--workers", type=int, default=4, help="threads that decode")
+    parser.add_argument(
+        "--max_corrupt", type=int, default=10, help="files that may be unreadable before it is an error"
+    )
+    parser.add_argument("--device", default="cpu")
+    given = parse(parser, arguments)
+
+    from tokencritic.data.sources import open_source
+    from tokencritic.data.tokenizing import tokenize
+    from tokencritic.data.transforms import Preprocess
+    from tokencritic.tokenizers.loading import load_tokenizer
+
+    source = open_source(given.data, given.split, max_corrupt=given.max_corrupt)
+    tokenizer = load_tokenizer(given.model).to(check_device(given.device))
+    rank, world_size = rank_and_world_size()
+    arrays = tokenize(
+        source,
+        tokenizer,
+        given.out,
+        preprocess=Preprocess(tokenizer.image_size, tokenizer.channels, given.crop, given.flip),
+        fingerprint=tokenizer.fingerprint(),
+        passes=given.passes,
+        seed=given.seed,
+        batch_size=given.batch_size,
+        workers=given.workers,
+        rank=rank,
+        world_size=world_size,
+        device=given.device,
+    )
+    if arrays is None:
+        print(f"rank {rank} is done; the last rank will join the parts in {given.out}")
+        return
+    for name, reason in arrays.facts["corrupt"].items():
+        print(f"skipped {name}: {reason}")
+    print(
+        f"wrote {given.out}: {len(arrays)} images of {arrays.tokens.shape[1]} tokens, {len(arrays.class_names)} classes"
+    )

@@ -1,0 +1,81 @@
+"""A small image classifier, for rejection sampling and for features that cost little.
+
+It is trained on the data set it judges; numbers computed with it must name it.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from tokencritic.errors import InputError
+from tokencritic.models.saved import SavedModel
+
+_GROUPS = 8
+
+
+@dataclass(frozen=True)
+class ClassifierConfig:
+    """Sizes; the defaults are for 28 x 28 grey images. width: channels of the first stage; the later two double them."""
+
+    image_size: int = 28
+    channels: int = 1
+    num_classes: int = 10
+    width: int = 64
+    blocks: int = 2
+
+    def __post_init__(self) -> None:
+        for name in ("channels", "num_classes", "blocks"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        if self.image_size < 8:
+            raise InputError(f"image_size is {self.image_size}; it must be at least 8")
+        if self.width < 1 or self.width % _GROUPS:
+            raise InputError(f"width is {self.width}; it must be a positive multiple of {_GROUPS}")
+
+
+class Classifier(SavedModel):
+    """Residual convolutions at half, quarter and eighth resolution, then the mean over places."""
+
+    Config = ClassifierConfig
+
+    def __init__(self, config: ClassifierConfig) -> None:
+        super().__init__(config)
+        widths = [config.width, 2 * config.width, 4 * config.width]
+        # The stem halves the resolution at once: on a CPU, convolutions at full resolution cost most and give least.
+        stages: list[nn.Module] = [nn.Conv2d(config.channels, widths[0], 4, stride=2, padding=1)]
+        for index, width in enumerate(widths):
+            if index:
+                stages.append(nn.Conv2d(widths[index - 1], width, 2, stride=2))
+            stages += [_Residual(width) for _ in range(config.blocks)]
+        self.stages = nn.Sequential(*stages)
+        self.norm = nn.GroupNorm(_GROUPS, widths[-1])
+        self.head = nn.Linear(widths[-1], config.num_classes)
+        self.num_classes, self.feature_width = config.num_classes, widths[-1]
+
+    def features(self, images: Tensor) -> Tensor:
+        """images: (b, c, h, w) float in [0, 1]. Returns (b, feature_width)."""
+        size = self.config.image_size
+        if images.ndim != 4 or images.shape[1:] != (self.config.channels, size, size):
+            right = f"(images, {self.config.channels}, {size}, {size})"
+            raise InputError(f"images has shape {tuple(images.shape)}; expected {right}")
+        x = (2 * images - 1).contiguous(memory_format=torch.channels_last)
+        return F.silu(self.norm(self.stages(x))).mean((2, 3))
+
+    def forward(self, images: Tensor) -> Tensor:
+        """images: (b, c, h, w) float in [0, 1]. Returns (b, num_classes) logits."""
+        return self.head(self.features(images))
+
+
+class _Residual(nn.Module):
+    """Norm, convolution, norm, convolution, and the sum."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm_1, self.norm_2 = nn.GroupNorm(_GROUPS, width), nn.GroupNorm(_GROUPS, width)
+        self.conv_1, self.conv_2 = (nn.Conv2d(width, width, 3, padding=1) for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.conv_1(F.silu(self.norm_1(x)))
+        return x + self.conv_2(F.silu(self.norm_2(y)))

@@ -1,0 +1,175 @@
+import json
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from tokencritic import Critic, Generator, InputError, TokenCriticPipeline, TransformerConfig
+from tokencritic.models.classifier import Classifier, ClassifierConfig
+from tokencritic.sampling.settings import SamplingSettings
+from tokencritic.tokenizers.compact import CompactConfig, CompactTokenizer
+from tokencritic.tokenizers.loading import load_tokenizer
+from tokencritic.tokenizers.vqgan import VQGAN, VQGANConfig
+
+NAMES = ("Cat", "dog", "owl")
+SIZES = TransformerConfig(
+    num_tokens=4, codebook_size=16, num_classes=3, null_class=True, width=16, layers=1, heads=2, mlp_width=32
+)
+
+
+def make_tokenizer(**changes):
+    return CompactTokenizer(CompactConfig(**{"image_size": 8, "width": 16, "codebook_size": 16, **changes}))
+
+
+@pytest.fixture
+def pipe():
+    torch.manual_seed(0)
+    generator = Generator(SIZES)
+    classifier = Classifier(ClassifierConfig(image_size=8, num_classes=3, width=8))
+    defaults = SamplingSettings(steps=3, temperature=(1.2, 0.8), selection_noise=0.3)
+    parts = make_tokenizer(), generator, Critic.from_generator(generator), classifier
+    for part in parts:
+        part.eval()
+    return TokenCriticPipeline(*parts, class_names=NAMES, defaults=defaults)
+
+
+def test_a_folder_comes_back_as_the_same_pipeline(pipe, tmp_path):
+    pipe.save_pretrained(tmp_path / "model")
+    again = TokenCriticPipeline.from_pretrained(tmp_path / "model")
+    assert again.class_names == NAMES
+    assert again.defaults == pipe.defaults
+    assert again.parts.keys() == {"tokenizer", "generator", "critic", "classifier"}
+    assert again(["cat", 2], output_type="pt").equal(pipe(["cat", 2], output_type="pt"))
+    assert again.tokenizer.fingerprint() == pipe.tokenizer.fingerprint()
+
+
+def test_critic_and_classifier_are_optional(pipe, tmp_path):
+    TokenCriticPipeline(pipe.tokenizer, pipe.generator).save_pretrained(tmp_path)
+    again = TokenCriticPipeline.from_pretrained(tmp_path)
+    assert again.critic is None
+    assert again.classifier is None
+    assert len(again(1)) == 1  # the generator's own confidence chooses
+    with pytest.raises(InputError, match="sampler is critic but the model has none"):
+        again(1, sampler="critic")
+
+
+def test_images_in_every_form(pipe):
+    labels = [0, "dog"]
+    tensors, arrays, pictures = (pipe(labels, 2, output_type=form) for form in ("pt", "np", "pil"))
+    assert tensors.shape == (4, 1, 8, 8)
+    assert arrays.shape == (4, 8, 8, 1)
+    assert tensors.min() >= 0
+    assert tensors.max() <= 1
+    assert np.array_equal(arrays, tensors.permute(0, 2, 3, 1).numpy())
+    assert all(isinstance(picture, Image.Image) and picture.mode == "L" for picture in pictures)
+    assert np.abs(np.asarray(pictures[3]) / 255 - arrays[3, ..., 0]).max() < 0.5 / 255 + 1e-6
+
+
+def test_an_image_depends_on_its_own_seed_and_label_alone(pipe):
+    images = pipe([0, 1, 2], 3, seed=10, output_type="pt")
+    assert images.shape[0] == 9
+    assert pipe([1], seed=14, output_type="pt")[0].equal(images[4])  # 10 + 4, the second of class 1
+    assert pipe([0, 1, 2], 3, seed=10, output_type="pt", batch_size=2).equal(images)
+    assert pipe([1, 0], seed=[14, 10], output_type="pt").equal(images[[4, 0]])
+    assert not pipe([0, 1, 2], 3, seed=11, output_type="pt").equal(images)
+
+
+def test_settings_override_the_defaults(pipe):
+    assert pipe.settings(7, temperature=0.5).steps == 7
+    assert pipe.settings(temperature=0.5).temperature == 0.5
+    assert pipe.settings().selection_noise == 0.3
+    for changes in ({"sampler": "random"}, {"guidance": 3.0}, {"num_inference_steps": 2}, {"temperature": 0.0}):
+        assert pipe([0] * 8, output_type="pt", **changes).shape == (8, 1, 8, 8)
+
+
+def test_the_callback_sees_every_step(pipe):
+    seen = []
+    tokens = pipe([0, 1], num_inference_steps=4, output_type="pt", callback_on_step_end=lambda *a: seen.append(a))
+    steps = [(step, time, tensors["hidden"].sum().item(), "scores" in tensors) for _, step, time, tensors in seen]
+    # Of 4 tokens 4, 3, 2 and 0 stay hidden; the first step hides all again and is skipped.
+    assert steps == [(2, 0.75, 6, True), (3, 0.5, 4, True), (4, 0.25, 0, False)]
+    assert all(call[0] is pipe for call in seen)
+    assert pipe.images(seen[-1][3]["tokens"], "pt").equal(tokens)
+
+
+def test_it_moves_to_another_precision(pipe):
+    images = pipe.to(dtype=torch.bfloat16)([0, 1], output_type="pt")
+    assert images.dtype == torch.float32
+    assert pipe.generator.bias.dtype == torch.bfloat16
+    assert images.isfinite().all()
+
+
+def test_somebody_elses_generator_fits_in(pipe):
+    class Foreign(torch.nn.Module):
+        mask_id, num_tokens, codebook_size, num_classes = 16, 4, 16, 3
+
+        def __init__(self):
+            super().__init__()
+            self.bias = torch.nn.Parameter(torch.zeros(1))
+
+        def forward(self, masked_tokens, labels):
+            return 50 * torch.nn.functional.one_hot(labels, 16)[:, None].expand(-1, 4, -1) + self.bias
+
+    foreign = TokenCriticPipeline(pipe.tokenizer, Foreign(), pipe.critic)
+    assert foreign([2], output_type="pt").equal(pipe.tokenizer.decode(torch.full((1, 4), 2)))
+    with pytest.raises(InputError, match="generator is a Foreign, which cannot be saved"):
+        foreign.save_pretrained("never-written")
+
+
+def test_the_tokenizer_of_a_model_or_alone(pipe, tmp_path):
+    pipe.save_pretrained(tmp_path / "model")
+    vqgan = VQGAN(
+        VQGANConfig(image_size=8, channels=1, filters=32, multipliers=(1, 1), blocks=1, codebook_size=8, code_width=4)
+    )
+    vqgan.save_pretrained(tmp_path / "alone")
+    assert type(load_tokenizer(tmp_path / "model")) is CompactTokenizer
+    assert type(load_tokenizer(tmp_path / "alone")) is VQGAN
+    pipe.generator.save_pretrained(tmp_path / "generator")
+    with pytest.raises(InputError, match="config of no tokenizer known here"):
+        load_tokenizer(tmp_path / "generator")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda facts: facts | {"format": 2}, "has format 2; this version reads format 1"),
+        (lambda facts: facts | {"parts": facts["parts"] | {"critic": "oracle"}}, "critic of kind 'oracle'"),
+        (lambda facts: facts | {"parts": facts["parts"] | {"upscaler": "x"}}, "upscaler of kind 'x'"),
+        (lambda facts: facts | {"parts": {"tokenizer": "compact"}}, "names no generator"),
+        (lambda facts: facts | {"sampling": {"steps": 0}}, "sampling: steps is 0"),
+        (lambda facts: facts | {"sampling": {"stepz": 1}}, "sampling: .*stepz"),
+        (lambda facts: facts | {"class_names": ["one"]}, "class_names has 1 entries for 3 classes"),
+    ],
+)
+def test_a_damaged_folder_is_named(pipe, tmp_path, change, message):
+    pipe.save_pretrained(tmp_path)
+    file = tmp_path / "pipeline.json"
+    file.write_text(json.dumps(change(json.loads(file.read_text()))))
+    with pytest.raises(InputError, match=message):
+        TokenCriticPipeline.from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda pipe: pipe("bird"), "class_labels holds 'bird'; the model's class names are Cat, dog, owl"),
+        (lambda pipe: pipe(3), "class_labels holds 3; expected 0 to 2"),
+        (lambda pipe: pipe("3"), "class_labels holds 3"),
+        (lambda pipe: pipe(-1), "class_labels holds -1"),
+        (lambda pipe: pipe(0, 0), "num_images_per_label is 0"),
+        (lambda pipe: pipe(0, stepz=3), "unknown setting 'stepz'; choose from guidance"),
+        (lambda pipe: pipe(0, output_type="jpg"), "output_type is 'jpg'"),
+        (lambda pipe: pipe(0, num_inference_steps=0), "steps is 0"),
+        (lambda pipe: pipe(0, sampler="best"), "sampler is 'best'"),
+        (lambda pipe: pipe(0, batch_size=0), "batch_size is 0"),
+        (
+            lambda pipe: TokenCriticPipeline(make_tokenizer(image_size=12), pipe.generator),
+            "num_tokens is 4 but the tokenizer's is 9",
+        ),
+        (lambda pipe: TokenCriticPipeline(make_tokenizer(codebook_size=8), pipe.generator), "codebook_size is 16 but"),
+    ],
+)
+def test_bad_input_is_named(pipe, call, message):
+    with pytest.raises(InputError, match=message):
+        call(pipe)
