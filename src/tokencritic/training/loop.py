@@ -33,8 +33,8 @@ class Task(Protocol):
         """The loss of a step's batch, a scalar, and numbers for the log. A pure function of the step and the weights."""
         ...
 
-    def after_step(self, step: int) -> None:
-        """Whatever else moves, such as a codebook or a discriminator."""
+    def after_step(self, step: int, progress: float) -> None:
+        """Whatever else moves, such as a codebook or a discriminator. progress: the share of the run that is done."""
         ...
 
     def state_dict(self) -> dict[str, Any]: ...
@@ -90,7 +90,7 @@ def train(task: Task, run: Path, optimization: OptimizerSettings, settings: RunS
                 raise InputError(f"the loss is {loss.item()} at step {step}; {run} still has the last good checkpoint")
             optimizer.step()
             optimizer.zero_grad()
-            task.after_step(step)
+            task.after_step(step, share)
             average.update(task.model, step)
             if step % settings.log_every == 0:
                 _log(run, {"step": step, "seconds": round(seconds, 1), "loss": loss.item(), **numbers})

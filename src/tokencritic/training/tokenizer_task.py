@@ -12,6 +12,8 @@ from tokencritic.tokenizers.tokenizer import Tokenizer, TokenizerOutput
 from tokencritic.training import tokenizer_losses as losses
 from tokencritic.training.discriminator import PatchDiscriminator
 
+_SETTLED = 0.8  # of a run; after it no code is re-seeded, so that decoder and average can settle on the codebook
+
 
 @dataclass(frozen=True)
 class TokenizerObjective:
@@ -82,8 +84,10 @@ class TokenizerTask:
             "perplexity": self.upkeep.perplexity(),
         }
 
-    def after_step(self, step: int) -> None:
+    def after_step(self, step: int, progress: float) -> None:
         assert self._last is not None
+        if progress > _SETTLED:
+            self.upkeep.dead = 0.0
         images, out = self._last
         rng = torch.Generator().manual_seed(self.seed * 1_000_003 + step)
         self.upkeep.update(self.model.quantizer, out.latents, out.tokens, rng)

