@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,6 +21,10 @@ SIZES = TransformerConfig(
 
 def make_tokenizer(**changes):
     return CompactTokenizer(CompactConfig(**{"image_size": 8, "width": 16, "codebook_size": 16, **changes}))
+
+
+def no_classes():
+    return Generator(replace(SIZES, num_classes=0, null_class=False))
 
 
 @pytest.fixture
@@ -113,6 +118,14 @@ def test_somebody_elses_generator_fits_in(pipe):
 
     foreign = TokenCriticPipeline(pipe.tokenizer, Foreign(), pipe.critic)
     assert foreign([2], output_type="pt").equal(pipe.tokenizer.decode(torch.full((1, 4), 2)))
+    with pytest.raises(InputError, match="a Foreign, has no method `guided`"):
+        foreign(1, guidance=2.0)
+
+    def plain(masked_tokens, labels):
+        return 50 * torch.nn.functional.one_hot(labels, 16)[:, None].expand(-1, 4, -1)
+
+    plain.mask_id, plain.num_tokens, plain.num_classes = 16, 4, 3
+    assert TokenCriticPipeline(pipe.tokenizer, plain)(np.int64(2), output_type="pt").equal(foreign(2, output_type="pt"))
     with pytest.raises(InputError, match="generator is a Foreign, which cannot be saved"):
         foreign.save_pretrained("never-written")
 
@@ -139,6 +152,11 @@ def test_the_tokenizer_of_a_model_or_alone(pipe, tmp_path):
         (lambda facts: facts | {"parts": {"tokenizer": "compact"}}, "names no generator"),
         (lambda facts: facts | {"sampling": {"steps": 0}}, "sampling: steps is 0"),
         (lambda facts: facts | {"sampling": {"stepz": 1}}, "sampling: .*stepz"),
+        (lambda facts: facts | {"sampling": {"temperature": [1, 2, 3]}}, "sampling: temperature is"),
+        (lambda facts: facts | {"sampling": {"schedule": "sinus"}}, "sampling: schedule is 'sinus'"),
+        (lambda facts: facts | {"sampling": {"selection_noise": -1}}, "sampling: selection_noise is -1"),
+        (lambda facts: facts | {"class_names": None}, "has class_names None"),
+        (lambda facts: facts | {"parts": {"tokenizer": []}}, "has parts"),
         (lambda facts: facts | {"class_names": ["one"]}, "class_names has 1 entries for 3 classes"),
     ],
 )
@@ -155,6 +173,10 @@ def test_a_damaged_folder_is_named(pipe, tmp_path, change, message):
     [
         (lambda pipe: pipe("bird"), "class_labels holds 'bird'; the model's class names are Cat, dog, owl"),
         (lambda pipe: pipe(3), "class_labels holds 3; expected 0 to 2"),
+        (lambda pipe: pipe([1.7]), "class_labels holds 1.7"),
+        (lambda pipe: pipe([]), "class_labels is empty"),
+        (lambda pipe: TokenCriticPipeline(pipe.tokenizer, no_classes()), "the generator has no classes"),
+        (lambda pipe: TokenCriticPipeline(pipe.tokenizer, lambda *_: None)(0, guidance=2.0), "class_labels holds 0"),
         (lambda pipe: pipe("3"), "class_labels holds 3"),
         (lambda pipe: pipe(-1), "class_labels holds -1"),
         (lambda pipe: pipe(0, 0), "num_images_per_label is 0"),

@@ -13,6 +13,15 @@ class InputError(ValueError):
     """
 
 
+def as_integers(name: str, values: "Tensor") -> "Tensor":
+    """Any integers as int64, such as the uint16 of token arrays; fractions and truth values are refused, not rounded."""
+    import torch
+
+    if values.is_floating_point() or values.is_complex() or values.dtype is torch.bool:
+        raise InputError(f"{name} is {str(values.dtype).removeprefix('torch.')}; expected integers")
+    return values.long()
+
+
 def check_range(name: str, values: "Tensor", size: int | None) -> None:
     """Integers must lie in [0, size); with no size known, they must not be negative."""
     if values.numel() == 0:

@@ -7,6 +7,7 @@ folder/tokenizer/  generator/  critic/  classifier/      config.json and model.s
 import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
+from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -21,6 +22,7 @@ from tokencritic.models.classifier import Classifier
 from tokencritic.models.critic import Critic
 from tokencritic.models.generator import Generator
 from tokencritic.models.saved import SavedModel, find_file, read_json
+from tokencritic.sampling.inputs import device_of
 from tokencritic.sampling.loop import sample
 from tokencritic.sampling.noise import as_seeds
 from tokencritic.sampling.propose import Proposal
@@ -65,12 +67,14 @@ class TokenCriticPipeline:
         self.defaults = defaults or SamplingSettings()
         for name, part in (("generator", generator), ("critic", critic)):
             for size in ("num_tokens", "codebook_size"):
-                ours, theirs = getattr(tokenizer, size), getattr(part, size, None)
-                if theirs is not None and theirs != ours:
+                ours, theirs = getattr(tokenizer, size, None), getattr(part, size, None)
+                if ours is not None and theirs is not None and theirs != ours:
                     raise InputError(
                         f"the {name}'s {size} is {theirs} but the tokenizer's is {ours}; they must be equal"
                     )
         classes = getattr(generator, "num_classes", None)
+        if classes == 0:
+            raise InputError("the generator has no classes; a pipeline needs some, `tokencritic.sample` does not")
         if self.class_names and classes is not None and len(self.class_names) != classes:
             raise InputError(f"class_names has {len(self.class_names)} entries for {classes} classes")
 
@@ -82,7 +86,7 @@ class TokenCriticPipeline:
 
     @property
     def device(self) -> torch.device:
-        return next(self.generator.parameters()).device
+        return device_of(self.generator)
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Self:
         """Move the parts, in place; in half precision scores, softmax and draws stay float32."""
@@ -136,7 +140,9 @@ class TokenCriticPipeline:
         """Numbers or names -> (b,) int64, each repeated."""
         if num_images_per_label < 1:
             raise InputError(f"num_images_per_label is {num_images_per_label}; it must be at least 1")
-        wanted = [class_labels] if isinstance(class_labels, int | str) else list(class_labels)
+        wanted = [class_labels] if isinstance(class_labels, int | Integral | str) else list(class_labels)
+        if not wanted:
+            raise InputError("class_labels is empty; give at least one class")
         numbers = [self._label(label) for label in wanted]
         return torch.tensor(numbers, dtype=torch.int64).repeat_interleave(num_images_per_label)
 
@@ -148,9 +154,19 @@ class TokenCriticPipeline:
                 some = ", ".join(self.class_names[:10]) or "none: give numbers"
                 raise InputError(f"class_labels holds {label!r}; the model's class names are {some}")
             return matches[0]
-        if not 0 <= int(label) < classes:
+        if not isinstance(label, Integral | str) or not 0 <= int(label) < classes:
             raise InputError(f"class_labels holds {label}; expected 0 to {classes - 1}, or a class name")
         return int(label)
+
+    def _guided(self, guidance: float) -> Any:
+        if guidance == 1:
+            return self.generator
+        if not hasattr(self.generator, "guided"):
+            kind = type(self.generator).__name__
+            raise InputError(
+                f"guidance is {guidance} but the generator, a {kind}, has no method `guided`; only 1 is possible"
+            )
+        return self.generator.guided(guidance)
 
     @torch.no_grad()
     def sample_tokens(
@@ -165,7 +181,7 @@ class TokenCriticPipeline:
         if batch_size < 1:
             raise InputError(f"batch_size is {batch_size}; it must be at least 1")
         settings = settings or self.defaults
-        generator = self.generator if settings.guidance == 1 else self.generator.guided(settings.guidance)
+        generator = self._guided(settings.guidance)
         scorer = settings.scorer(self.critic, getattr(self.tokenizer, "grid", None))
 
         def on_step(proposal: Proposal, scores: Tensor | None, mask: Tensor) -> None:
@@ -210,6 +226,9 @@ class TokenCriticPipeline:
                 raise InputError(
                     f"the {name} is a {type(part).__name__}, which cannot be saved as a part of a pipeline"
                 )
+        (folder / PIPELINE).unlink(
+            missing_ok=True
+        )  # cut off in the middle, old and new parts must not pass for one model
         for name, part in self.parts.items():
             part.save_pretrained(folder / name)
         facts = {
@@ -226,10 +245,15 @@ class TokenCriticPipeline:
         """Load a folder written by `save_pretrained`, or the same from the Hub, in float32 and eval mode."""
         file = find_file(folder_or_hub_id, PIPELINE, **hub_arguments)
         facts = read_json(file)
-        if facts.get("format") != FORMAT or not isinstance(facts.get("parts"), dict):
+        if facts.get("format") != FORMAT:
             raise InputError(f"{file} has format {facts.get('format')!r}; this version reads format {FORMAT}")
+        kinds, names = facts.get("parts"), facts.get("class_names", [])
+        if not isinstance(kinds, dict) or not all(isinstance(kind, str) for kind in kinds.values()):
+            raise InputError(f"{file} has parts {kinds!r}; expected the kind of each part by its name")
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise InputError(f"{file} has class_names {names!r}; expected a list of names")
         parts = {}
-        for name, kind in facts["parts"].items():
+        for name, kind in kinds.items():
             if kind not in KINDS.get(name, {}):
                 raise InputError(
                     f"{file} has a {name} of kind {kind!r}; known are {KINDS.get(name, {}) and list(KINDS[name])}"
@@ -239,9 +263,9 @@ class TokenCriticPipeline:
             raise InputError(f"{file} names no {' and no '.join(sorted(missing))}")
         try:
             defaults = SamplingSettings(**facts.get("sampling", {}))
-        except (TypeError, InputError) as error:
+        except (TypeError, ValueError) as error:
             raise InputError(f"{file}: sampling: {error}") from error
-        return cls(**parts, class_names=facts.get("class_names", ()), defaults=defaults)
+        return cls(**parts, class_names=names, defaults=defaults)
 
 
 def to_pil(image: np.ndarray) -> Image.Image:

@@ -71,6 +71,8 @@ def test_a_place_that_is_neither_folder_nor_hub_id_is_named(tmp_path, monkeypatc
         ("[]", "holds a list"),
         ({"depth": 3}, r"has \['depth'\]; a TransformerConfig knows"),
         ({"layers": 0}, "layers is 0"),
+        ({"layers": 1.5}, "layers is 1.5; expected int"),
+        ({"null_class": "no"}, "null_class is 'no'; expected bool"),
         ({"layers": 2}, "does not fit the config beside it .missing: trunk.blocks.1"),
         ({"width": 16}, r"of another shape: .* instead of"),
     ],
@@ -79,6 +81,30 @@ def test_a_config_that_does_not_fit_is_named(folder, change, message):
     file = folder / "config.json"
     file.write_text(change if isinstance(change, str) else json.dumps(json.loads(file.read_text()) | change))
     with pytest.raises(InputError, match=message):
+        Generator.from_pretrained(folder)
+
+
+def test_what_is_missing_in_a_folder_is_not_looked_for_on_the_hub(folder, monkeypatch):
+    monkeypatch.setattr("tokencritic.models.saved.hf_hub_download", lambda *_, **__: pytest.fail("asked the Hub"))
+    for place, name in ((folder, {"subfolder": "critic"}), (folder / "config.json", {})):
+        with pytest.raises(InputError, match=r"has no config\.json"):
+            Generator.from_pretrained(place, **name)
+
+
+def test_an_interrupted_overwrite_leaves_nothing_that_loads(folder, monkeypatch):
+    import tokencritic.models.saved as module
+
+    write = module.write_atomically
+
+    def cut_off(path, how):
+        if path.name == "config.json":
+            raise KeyboardInterrupt
+        write(path, how)
+
+    monkeypatch.setattr(module, "write_atomically", cut_off)
+    with pytest.raises(KeyboardInterrupt):
+        Generator(TransformerConfig(**{**SIZES, "heads": 4})).save_pretrained(folder)
+    with pytest.raises(InputError, match=r"has no config\.json"):  # heads change no shape: the old config would fit
         Generator.from_pretrained(folder)
 
 

@@ -140,6 +140,16 @@ def test_a_model_left_in_training_mode_samples_without_dropout():
     assert in_training.equal(sample(GENERATOR, RandomScorer(), [1, 2], steps=4))
 
 
+def test_a_guided_generator_samples_without_dropout_too():
+    torch.manual_seed(0)
+    generator = Generator(dataclasses.replace(TINY, null_class=True)).train()
+    generator.trunk.blocks[0].eval()
+    guided = generator.guided(2.0)
+    assert sample(guided, RandomScorer(), [1, 2], steps=4).equal(sample(guided, RandomScorer(), [1, 2], steps=4))
+    assert generator.training
+    assert not generator.trunk.blocks[0].training  # every part is left as it was found
+
+
 def test_refinement_hides_the_critics_60_percent_first_and_fewer_later():
     tokens, trace = sample(GENERATOR, RandomScorer(), [0, 1, 2], steps=2), Trace()
     refined = refine(GENERATOR, CriticScorer(CRITIC, 0.0), tokens, [0, 1, 2], on_step=trace)
@@ -175,6 +185,26 @@ def test_editing_leaves_frozen_tokens_alone(scorer, seed, steps, save_work):
     assert one[0].equal(edited[2])  # its neighbours' regions do not matter
 
 
+@pytest.mark.parametrize("score", [torch.inf, 0.0])
+def test_no_scorer_can_make_editing_hide_a_frozen_token(score):
+    tokens, region = sample(GENERATOR, RandomScorer(), [0], steps=2), torch.arange(16) >= 8
+    edited = edit(GENERATOR, lambda p: torch.full(p.tokens.shape, score), tokens, region, [1], steps=5)
+    assert edited[:, :8].equal(tokens[:, :8])
+
+
+def test_tokens_and_scores_of_other_integer_types_are_taken():
+    tokens = sample(GENERATOR, RandomScorer(), [0, 1], steps=2)
+    scorer = CriticScorer(CRITIC)
+    for other in (torch.int32, torch.uint16):
+        assert refine(GENERATOR, scorer, tokens.to(other), [0, 1]).equal(refine(GENERATOR, scorer, tokens, [0, 1]))
+        region = torch.arange(16) < 5
+        assert edit(GENERATOR, scorer, tokens.to(other), region, [0, 1]).equal(
+            edit(GENERATOR, scorer, tokens, region, [0, 1])
+        )
+    by_code = [sample(GENERATOR, lambda p, t=t: p.tokens.to(t), [0], steps=4) for t in (torch.int64, torch.float32)]
+    assert by_code[0].equal(by_code[1])
+
+
 def test_what_stands_inside_the_region_does_not_matter():
     tokens = sample(GENERATOR, RandomScorer(), [0], steps=2)
     region = torch.arange(16) < 8
@@ -207,6 +237,14 @@ OTHER = Critic.from_generator(Generator(dataclasses.replace(TINY, codebook_size=
         (lambda: sample(GENERATOR, RandomScorer(), [-1]), "labels holds -1"),
         (lambda: sample(GENERATOR, RandomScorer(), [[0]]), r"labels has shape \(1, 1\)"),
         (lambda: sample(GENERATOR, RandomScorer(), []), "labels is empty"),
+        (lambda: sample(GENERATOR, RandomScorer(), [0.7]), "labels is float32; expected integers"),
+        (lambda: refine(GENERATOR, CriticScorer(CRITIC), ZEROS.float(), [0]), "tokens is float32; expected integers"),
+        (lambda: edit(GENERATOR, RandomScorer(), ZEROS.float(), HALF, [0]), "tokens is float32; expected integers"),
+        (
+            lambda: sample(GENERATOR, lambda p: torch.zeros(16), [0]),
+            r"scores of shape \(16,\) for tokens of shape \(1, 16\)",
+        ),
+        (lambda: sample(GENERATOR, RandomScorer(), [0], temperature=(1.0, 2.0, 3.0)), "give one number, or a pair"),
         (lambda: sample(GENERATOR, RandomScorer(), None), "labels is None but the generator has classes"),
         (lambda: sample(GENERATOR, RandomScorer(), [0], [1, 2]), "seeds has 2 entries for 1 images"),
         (lambda: sample(GENERATOR, RandomScorer(), [0], steps=0), "steps is 0"),

@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 import scipy.stats
 import torch
@@ -37,7 +38,6 @@ def test_seeds_uses_steps_and_positions_are_independent():
     assert (correlations - torch.eye(4)).abs().max() < 0.05
     assert torch.cat(values).unique().numel() > 39_900  # 40,000 draws of 23 bits: about 95 meet by chance
     neighbours = values[0].reshape(200, 50)
-    assert neighbours[:, :-1].flatten().corrcoef().numel() == 1
     assert torch.stack([neighbours[:, 1:].flatten(), neighbours[:, :-1].flatten()]).corrcoef()[0, 1].abs() < 0.05
     assert torch.stack([neighbours[1:].flatten(), neighbours[:-1].flatten()]).corrcoef()[0, 1].abs() < 0.05
 
@@ -53,6 +53,7 @@ def test_they_are_uniform_and_never_0_or_1():
 def test_seeds_are_one_per_image():
     assert as_seeds(7, 3).tolist() == [7, 8, 9]
     assert as_seeds([3, 1], 2).tolist() == [3, 1]
+    assert as_seeds(np.int64(7), 2).tolist() == as_seeds(np.array([7, 8]), 2).tolist() == [7, 8]
     for bad in ([1, 2], [1, 2, -1], [1, 2, 2**63], [1, 2, 0.5]):
         with pytest.raises(InputError, match="seeds"):
             as_seeds(bad, 3)

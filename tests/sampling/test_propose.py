@@ -33,6 +33,12 @@ def test_temperature_0_is_greedy_and_below_it_is_an_error():
         draw(logits, torch.tensor([0.5]), -1.0)
 
 
+def test_a_temperature_next_to_0_is_next_to_greedy():
+    logits = torch.tensor([[3.0, 5.0, 4.0]])
+    for temperature in (1e-40, 1e-6, 0.01):
+        assert draw(logits, torch.tensor([0.7]), temperature).tolist() == [1]
+
+
 def test_visible_tokens_are_copied_and_hidden_ones_filled():
     generator = Generator(TINY).eval()
     tokens = torch.randint(0, 20, (4, 9), generator=torch.Generator().manual_seed(1))

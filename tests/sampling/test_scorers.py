@@ -1,3 +1,5 @@
+from fractions import Fraction
+
 import pytest
 import torch
 
@@ -54,12 +56,30 @@ def test_scorers_that_do_not_revoke_never_rank_a_kept_token_last(scorer):
     assert (scorer(proposal())[~MASK] == torch.inf).all()
 
 
+def mirrored(index, base):
+    """The radical inverse as a fraction."""
+    value, scale = Fraction(0), Fraction(1)
+    while index:
+        index, digit = divmod(index, base)
+        scale /= base
+        value += digit * scale
+    return value
+
+
 def test_halton_order_visits_every_position_once_and_spreads_out():
     for height, width in ((7, 7), (16, 16), (8, 4), (1, 5)):
         assert sorted(halton_ranks(height, width)) == list(range(height * width))
     # Base 2 in rows, base 3 in columns: 1/2 1/3, 1/4 2/3, 3/4 1/9, 1/8 4/9, ... of a 4 x 4 grid.
     ranks = torch.tensor(halton_ranks(4, 4)).reshape(4, 4)
     assert [ranks[2, 1], ranks[1, 2], ranks[3, 0], ranks[0, 1]] == [0, 1, 2, 3]
+    for size in (9, 27):  # where floats would round across a cell's edge
+        exact = {}
+        index = 0
+        while len(exact) < size * size:
+            index += 1
+            row, column = (int(mirrored(index, base) * size) for base in (2, 3))
+            exact.setdefault(row * size + column, len(exact))
+        assert halton_ranks(size, size) == tuple(exact[place] for place in range(size * size))
     first = torch.tensor(halton_ranks(16, 16)).reshape(16, 16) < 64
     assert first.reshape(2, 8, 2, 8).sum((1, 3)).sub(16).abs().max() <= 2  # a quarter of them in each quarter
     scores = HaltonScorer()(proposal(num_tokens=16))[0]
@@ -75,5 +95,3 @@ def test_bad_settings_are_named():
         CriticScorer(lambda *_: None, noise_on="odds")
     with pytest.raises(InputError, match=r"grid is \(2, 3\) for 4 tokens"):
         HaltonScorer((2, 3))(proposal())
-    with pytest.raises(InputError, match=r"scores of shape \(2, 3\) for tokens of shape \(2, 4\)"):
-        CriticScorer(lambda *_: torch.zeros(2, 3))(proposal())

@@ -104,6 +104,23 @@ def test_the_generator_learns_hidden_tokens_only():
     assert not generator_loss(generator, changed, LABELS, SEEDS).values.equal(loss.values)  # visible tokens are context
 
 
+def test_losses_see_through_wrappers_for_distributed_training_and_take_token_arrays():
+    class Wrapper(torch.nn.Module):
+        def __init__(self, module):
+            super().__init__()
+            self.module = module
+
+        def forward(self, *arguments, **named):
+            return self.module(*arguments, **named)
+
+    generator = Generator(TransformerConfig(**SIZES, dropout=0.0))
+    critic = Critic(CriticConfig(**SIZES, dropout=0.0, reads_mask=True))
+    plain = generator_loss(generator, TOKENS, LABELS, SEEDS).values
+    assert generator_loss(Wrapper(generator), TOKENS.to(torch.uint16), LABELS, SEEDS).values.equal(plain)
+    plain = critic_loss(critic, generator, TOKENS, LABELS, SEEDS).values
+    assert critic_loss(Wrapper(critic), generator, TOKENS.to(torch.uint16), LABELS, SEEDS).values.equal(plain)
+
+
 def test_dropped_labels_become_the_null_class():
     generator = Generator(TransformerConfig(**SIZES, null_class=True, dropout=0.0))
     null = torch.full_like(LABELS, 3)

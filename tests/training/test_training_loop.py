@@ -59,13 +59,17 @@ def test_an_interrupted_run_ends_with_the_same_weights(tmp_path, monkeypatch, ob
         return ask(step)
 
     monkeypatch.setattr(task, "loss", cut_off_at_13)
-    every_step = RunSettings(steps=20, checkpoint_seconds=0)
+    every_step = RunSettings(steps=20, checkpoint_seconds=0, log_every=1)
     with pytest.raises(Stopped):
         train(task, tmp_path / "cut", OPTIMIZER, every_step)
     assert len(list((tmp_path / "cut").glob("checkpoint-*.pt"))) == 2
+    with (tmp_path / "cut/log.jsonl").open("a") as file:
+        file.write('{"step": 13, "half')  # the cut came in the middle of a line
     train(make_task(**objective), tmp_path / "cut", OPTIMIZER, every_step)
     for (name, one), other in zip(weights(tmp_path / "whole").items(), weights(tmp_path / "cut").values(), strict=True):
         assert one.equal(other), name
+    log = (tmp_path / "cut/log.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in log] == list(range(20))
 
 
 def test_a_damaged_checkpoint_is_reported_and_the_one_before_used(tmp_path, capsys):
@@ -76,7 +80,27 @@ def test_a_damaged_checkpoint_is_reported_and_the_one_before_used(tmp_path, caps
         newest.write_bytes(damage)
         assert load_checkpoint(tmp_path) == {"step": 2}
         assert "checkpoint-000000003.pt is damaged" in capsys.readouterr().out
+        newest.with_suffix(".damaged").replace(newest)
     assert load_checkpoint(tmp_path / "empty") is None
+
+
+def test_damaged_checkpoints_do_not_displace_new_ones(tmp_path):
+    for step in (440, 500):
+        save_checkpoint(tmp_path, step, {"step": step})
+    for file in tmp_path.glob("*.pt"):
+        file.write_bytes(b"")
+    assert load_checkpoint(tmp_path) is None
+    save_checkpoint(tmp_path, 60, {"step": 60})
+    assert load_checkpoint(tmp_path) == {"step": 60}
+
+
+def test_a_run_is_not_continued_with_other_settings(tmp_path):
+    train(make_task(), tmp_path, OPTIMIZER, RunSettings(steps=2))
+    with pytest.raises(InputError, match="has another objective"):
+        train(make_task(adversarial=0.1), tmp_path, OPTIMIZER, RunSettings(steps=4))
+    other = TokenizerTask(CompactTokenizer(CompactConfig(image_size=8, width=32)), blobs, TokenizerObjective())
+    with pytest.raises(InputError, match="has another config"):
+        train(other, tmp_path, OPTIMIZER, RunSettings(steps=4))
 
 
 def test_a_loss_that_is_not_a_number_stops_the_run(tmp_path, monkeypatch):
@@ -113,7 +137,9 @@ def test_the_average_warms_up():
     assert average.values["weight"].item() == pytest.approx(0.9)  # 1 - 1/10, not 1 - 0.999
 
 
-@pytest.mark.parametrize("settings", [{}, {"steps": 1, "minutes": 1.0}, {"steps": 0}, {"minutes": -1.0}])
+@pytest.mark.parametrize(
+    "settings", [{}, {"steps": 1, "minutes": 1.0}, {"steps": 0}, {"minutes": -1.0}, {"minutes": float("nan")}]
+)
 def test_a_run_has_one_positive_length(settings):
     with pytest.raises(InputError, match="steps is"):
         RunSettings(**settings)

@@ -36,6 +36,9 @@ def main(arguments: list[str] | None = None) -> int:
     except InputError as error:
         print(f"token-critic {verb}: {error}", file=sys.stderr)
         return 2
+    except OSError as error:  # a file where a folder should be, a full disk, no permission
+        print(f"token-critic {verb}: {error.filename or 'a file'}: {error.strerror or error}", file=sys.stderr)
+        return 2
     return 0
 
 

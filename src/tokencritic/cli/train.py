@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from tokencritic.cli.arguments import make_parser, parse
+from tokencritic.errors import InputError
 
 WHAT = ["tokenizer"]
 PRESETS = ["fashion-mnist", "cifar10"]
@@ -39,6 +40,8 @@ def main(arguments: list[str]) -> None:
     tokenizer = CompactTokenizer(preset.config)
     crop = Preprocess(tokenizer.image_size, tokenizer.channels, preset.crop, preset.flip)
     images = ImageBatches(source, crop, preset.batch_size, given.seed)
+    if given.lpips and not preset.objective.perceptual:
+        raise InputError(f"--lpips is {given.lpips} but the preset {given.preset} has no perceptual term; leave it out")
     perceptual = Lpips.find(given.lpips) if preset.objective.perceptual else None
     task = TokenizerTask(tokenizer, images, preset.objective, perceptual, given.seed)
     train(task, Path(given.run), preset.optimizer, settings)

@@ -1,6 +1,6 @@
 """The masked generator G_theta: partly hidden tokens in, logits over the codes out."""
 
-from dataclasses import dataclass
+import math
 
 import torch
 import torch.nn.functional as F
@@ -78,18 +78,23 @@ class Generator(SavedModel):
             raise InputError(f"masked_tokens holds {int(bad[0])}; expected {right}")
 
 
-@dataclass(frozen=True)
-class Guided:
+class Guided(nn.Module):
     """A generator seen through classifier-free guidance."""
 
-    generator: Generator
-    guidance: float
+    def __init__(self, generator: Generator, guidance: float) -> None:
+        super().__init__()
+        if not math.isfinite(guidance):
+            raise InputError(f"guidance is {guidance}; it must be a number")
+        self.generator, self.guidance = generator, guidance
+        self.num_tokens, self.codebook_size, self.mask_id = (
+            generator.num_tokens,
+            generator.codebook_size,
+            generator.mask_id,
+        )
+        self.num_classes, self.num_labels = generator.num_classes, generator.num_labels
 
-    def __call__(self, masked_tokens: Tensor, labels: Tensor | None) -> Tensor:
+    def forward(self, masked_tokens: Tensor, labels: Tensor | None) -> Tensor:
         return self.generator(masked_tokens, labels, guidance=self.guidance)
 
     def logits_at(self, masked_tokens: Tensor, labels: Tensor | None, positions: Tensor) -> Tensor:
         return self.generator(masked_tokens, labels, positions, self.guidance)
-
-    def __getattr__(self, name: str) -> object:  # num_tokens, mask_id and the other sizes
-        return getattr(self.generator, name)

@@ -47,9 +47,13 @@ class SavedModel(nn.Module, PyTorchModelHubMixin, license="apache-2.0", library_
         """Write the folder; each file appears whole or not at all. The config comes last: without it nothing is loaded."""
         folder = Path(save_directory)
         folder.mkdir(parents=True, exist_ok=True)
+        config = json.dumps(dataclasses.asdict(self.config), indent=2) + "\n"
+        if (folder / CONFIG).exists() and (folder / CONFIG).read_text() != config:
+            (
+                folder / CONFIG
+            ).unlink()  # cut off in the middle, new weights must not stand beside another model's config
         weights = {name: tensor.detach().contiguous() for name, tensor in self.state_dict().items()}
         write_atomically(folder / WEIGHTS, lambda path: safetensors.torch.save_file(weights, path))
-        config = json.dumps(dataclasses.asdict(self.config), indent=2) + "\n"
         write_atomically(folder / CONFIG, lambda path: path.write_text(config))
         if push_to_hub:
             return self.push_to_hub(repo_id=repo_id or folder.name, **push_to_hub_kwargs)
@@ -73,8 +77,8 @@ class SavedModel(nn.Module, PyTorchModelHubMixin, license="apache-2.0", library_
 
 def find_file(place: str | Path, name: str, **hub_arguments: Any) -> Path:
     """The file `name` of a local folder or a Hub id."""
-    folder = Path(place) / hub_arguments.get("subfolder", "")
-    if folder.is_dir():
+    if Path(place).exists():  # whatever is missing in a folder that is there is not looked for anywhere else
+        folder = Path(place) / hub_arguments.get("subfolder", "")
         if not (folder / name).is_file():
             raise InputError(f"{folder} has no {name}; expected a folder written by save_pretrained")
         return folder / name
@@ -102,10 +106,20 @@ def read_config(file: Path, config_type: type[Any]) -> Any:
     names = {field.name for field in dataclasses.fields(config_type)}
     if unknown := sorted(set(values) - names):
         raise InputError(f"{file} has {unknown}; a {config_type.__name__} knows {sorted(names)}")
+    for field in dataclasses.fields(config_type):
+        if field.name in values and not _is_a(values[field.name], field.type):
+            right = getattr(field.type, "__name__", field.type)
+            raise InputError(f"{file}: {field.name} is {values[field.name]!r}; expected {right}")
     try:
         return config_type(**values)
-    except (TypeError, InputError) as error:
+    except (TypeError, ValueError) as error:
         raise InputError(f"{file}: {error}") from error
+
+
+def _is_a(value: Any, kind: Any) -> bool:
+    """Whether a JSON value can be a field of this type; types other than numbers and truth values are not looked at."""
+    allowed = {int: (int,), float: (int, float), bool: (bool,)}.get(kind)
+    return allowed is None or (isinstance(value, allowed) and (kind is bool) == isinstance(value, bool))
 
 
 def load_weights(model: nn.Module, file: Path) -> None:

@@ -16,7 +16,7 @@ from tokencritic.errors import InputError, check_range
 from tokencritic.masking import take
 
 _EPSILON = 1e-12
-_GELU_LINEAR = torch.tensor(2 * math.sqrt(2 / math.pi))
+_GELU_LINEAR = torch.tensor(2 * math.sqrt(2 / math.pi), device="cpu")  # whatever the default device is at import
 _GELU_CUBIC = 0.044715 * 2 * math.sqrt(2 / math.pi)
 _GELU_PIECE = 2**17
 

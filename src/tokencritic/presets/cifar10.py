@@ -9,7 +9,7 @@ TOKENIZER = TokenizerPreset(
     config=CIFAR_10,
     batch_size=128,
     minutes=25.0,
-    objective=TokenizerObjective(),
+    objective=TokenizerObjective(perceptual=0.1),  # where there are weights for it
     optimizer=OptimizerSettings(learning_rate=2e-3, betas=(0.9, 0.95), weight_decay=1e-4, ema=0.998),
     flip=True,
 )

@@ -5,16 +5,16 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from tokencritic.errors import InputError
+from tokencritic.errors import InputError, as_integers
 from tokencritic.masking import Schedule
 from tokencritic.sampling.inputs import check_inputs
 from tokencritic.sampling.loop import OnStep, Temperature, plan_steps, run_loop
-from tokencritic.sampling.propose import Generator
+from tokencritic.sampling.propose import AnyGenerator
 from tokencritic.sampling.scorers import Scorer
 
 
 def edit(
-    generator: Generator,
+    generator: AnyGenerator,
     scorer: Scorer,
     tokens: Tensor,
     region: Tensor,
@@ -35,15 +35,15 @@ def edit(
     images may have regions of different sizes. labels: the class to draw, which may be another than the image's.
     The other arguments are those of `sample`. Returns tokens (b, n).
     """
-    num_tokens = tokens.shape[-1] if not hasattr(generator, "num_tokens") else None
     if region.dtype is not torch.bool or region.shape not in (tokens.shape, tokens.shape[-1:]):
         came = f"{str(region.dtype).removeprefix('torch.')} of shape {tuple(region.shape)}"
         raise InputError(
             f"region is {came}; expected bool of shape {tuple(tokens.shape)} or {tuple(tokens.shape[-1:])}"
         )
     region = region.expand(tokens.shape).to(tokens.device)
-    inside = tokens.masked_fill(region, 0)
-    inputs = check_inputs(generator, scorer, labels, seeds, inside, num_tokens=num_tokens, mask_id=mask_id)
-    tokens, region = inside.to(inputs.device), region.to(inputs.device)
+    tokens = as_integers("tokens", tokens).masked_fill(region, 0)
+    inputs = check_inputs(generator, scorer, labels, seeds, tokens, mask_id=mask_id)
+    assert inputs.tokens is not None
+    tokens, region = inputs.tokens, region.to(inputs.device)
     plan = plan_steps(region.sum(1).tolist(), steps, schedule, passes_per_level=passes_per_level)
     return run_loop(generator, scorer, inputs, tokens, region, region, plan, temperature, on_step, save_work)

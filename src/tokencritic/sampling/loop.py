@@ -10,7 +10,7 @@ from torch import Tensor
 from tokencritic.errors import InputError
 from tokencritic.masking import Schedule, hide_lowest, num_masked_table
 from tokencritic.sampling.inputs import Inputs, check_inputs
-from tokencritic.sampling.propose import Generator, Proposal, Step, evaluating, logits_at, propose
+from tokencritic.sampling.propose import AnyGenerator, Proposal, Step, evaluating, logits_at, propose
 from tokencritic.sampling.scorers import Scorer
 
 Temperature = float | tuple[float, float]
@@ -23,7 +23,7 @@ class OnStep(Protocol):
 
 
 def sample(
-    generator: Generator,
+    generator: AnyGenerator,
     scorer: Scorer,
     labels: Sequence[int] | Tensor | None,
     seeds: int | Sequence[int] | Tensor = 0,
@@ -81,7 +81,7 @@ def plan_steps(
 
 @torch.no_grad()
 def run_loop(
-    generator: Generator,
+    generator: AnyGenerator,
     scorer: Scorer,
     inputs: Inputs,
     tokens: Tensor,
@@ -124,7 +124,7 @@ def run_loop(
             )
             scores = None
             if any(step.num_masked) or not save_work:
-                scores = scorer(proposal).masked_fill(~free, torch.inf)
+                scores = check_scores(scorer, proposal).masked_fill(~free, torch.inf)
                 mask = hide_lowest(scores, num_masked[step.index])
             else:
                 mask = torch.zeros_like(mask)
@@ -135,9 +135,21 @@ def run_loop(
     return tokens
 
 
+def check_scores(scorer: Scorer, proposal: Proposal) -> Tensor:
+    """Checked, as float32, and below +inf: that is for frozen tokens alone, so that no tie can hide one."""
+    scores = scorer(proposal)
+    if scores.shape != proposal.tokens.shape:
+        came, right = tuple(scores.shape), tuple(proposal.tokens.shape)
+        raise InputError(f"the scorer returned scores of shape {came} for tokens of shape {right}")
+    return scores.float().clamp(max=torch.finfo(torch.float32).max)
+
+
 def temperature_range(temperature: Temperature) -> tuple[float, float]:
     """(start, end), checked. T(t) = a t/T + b in the paper has start = a + b and end = b."""
-    start, end = temperature if isinstance(temperature, tuple | list) else (temperature, temperature)
+    pair = tuple(temperature) if isinstance(temperature, tuple | list) else (temperature, temperature)
+    if len(pair) != 2:
+        raise InputError(f"temperature is {temperature}; give one number, or a pair (start, end)")
+    start, end = pair
     if not (math.isfinite(start) and math.isfinite(end) and min(start, end) >= 0):
         raise InputError(
             f"temperature is {temperature}; it must be 0 (greedy) or positive, or a pair (start, end) of such"
@@ -148,7 +160,7 @@ def temperature_range(temperature: Temperature) -> tuple[float, float]:
 class _OncePerLabel:
     """The generator on images that are all hidden: what it says depends on the label alone."""
 
-    def __init__(self, generator: Generator, labels: Tensor | None) -> None:
+    def __init__(self, generator: AnyGenerator, labels: Tensor | None) -> None:
         self.generator = generator
         self.labels, self.inverse = (None, None) if labels is None else labels.unique(return_inverse=True)
 

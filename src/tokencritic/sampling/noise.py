@@ -7,6 +7,8 @@ as easy as 1, 2, 3", 2011), in int64 arithmetic because that is exact on every d
 
 from collections.abc import Sequence
 from enum import IntEnum
+from numbers import Integral
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -32,14 +34,14 @@ class Use(IntEnum):
 
 def as_seeds(seeds: int | Sequence[int] | Tensor, count: int, device: torch.device | str | None = None) -> Tensor:
     """One int64 seed per image, shape (count,): a single integer s stands for s, s + 1, ..., s + count - 1."""
-    if isinstance(seeds, int):
-        seeds = range(seeds, seeds + count)
-    values = seeds.tolist() if isinstance(seeds, Tensor) else list(seeds)
+    if isinstance(seeds, int | Integral):
+        seeds = range(int(seeds), int(seeds) + count)
+    values: list[Any] = seeds.tolist() if isinstance(seeds, Tensor) else list(seeds)
     if len(values) != count:
         raise InputError(f"seeds has {len(values)} entries for {count} images; give one per image, or one integer")
-    if not all(isinstance(value, int) and 0 <= value < 2**63 for value in values):
+    if not all(isinstance(value, int | Integral) and 0 <= int(value) < 2**63 for value in values):
         raise InputError(f"seeds holds {values[:3]}...; each must be an integer from 0 to 2^63 - 1")
-    return torch.tensor(values, dtype=torch.int64, device=device)
+    return torch.tensor([int(value) for value in values], dtype=torch.int64, device=device)
 
 
 def philox(counter: tuple[Tensor, ...], key: tuple[Tensor, ...]) -> tuple[Tensor, ...]:

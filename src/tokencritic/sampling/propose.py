@@ -13,7 +13,7 @@ from tokencritic.masking import put, take
 from tokencritic.sampling.noise import Use, uniforms
 
 
-class Generator(Protocol):
+class AnyGenerator(Protocol):
     """Any masked generator: a callable from partly hidden tokens to logits. Nothing to inherit from."""
 
     def __call__(self, masked_tokens: Tensor, labels: Tensor | None, /) -> Tensor:
@@ -81,7 +81,7 @@ class Proposal:
 
 @torch.no_grad()
 def propose(
-    generator: Generator | SelectiveGenerator,
+    generator: AnyGenerator | SelectiveGenerator,
     masked_tokens: Tensor,
     mask: Tensor,
     labels: Tensor | None,
@@ -116,14 +116,17 @@ def draw(logits: Tensor, uniforms: Tensor, temperature: float = 1.0) -> Tensor:
         raise InputError(f"temperature is {temperature}; it must be 0 (greedy) or positive")
     if temperature == 0:
         return logits.argmax(-1)
-    cdf = (logits.float() / temperature).softmax(-1).cumsum(-1)
+    logits = logits.float()
+    if temperature != 1:  # less the largest first: a temperature near 0 would make infinities otherwise
+        logits = (logits - logits.amax(-1, keepdim=True)) / temperature
+    cdf = logits.softmax(-1).cumsum(-1)
     # The last entry is 1 only up to rounding. `right` skips codes of probability 0, whose entry equals the one before.
     threshold = uniforms * cdf[..., -1]
     return torch.searchsorted(cdf, threshold[..., None], right=True)[..., 0].clamp(max=logits.shape[-1] - 1)
 
 
 def logits_at(
-    generator: Generator | SelectiveGenerator, masked_tokens: Tensor, labels: Tensor | None, positions: Tensor
+    generator: AnyGenerator | SelectiveGenerator, masked_tokens: Tensor, labels: Tensor | None, positions: Tensor
 ) -> Tensor:
     """Logits at some positions, from a generator that can select them or, by throwing the rest away, from any."""
     if isinstance(generator, SelectiveGenerator):
@@ -138,14 +141,14 @@ def logits_at(
 @contextmanager
 def evaluating(*models: Any) -> Iterator[None]:
     """Switch dropout off in those that are torch modules, and put back the mode they came in."""
-    training = [model for model in models if isinstance(model, nn.Module) and model.training]
-    for model in training:
-        model.eval()
+    parts = [part for model in models if isinstance(model, nn.Module) for part in model.modules() if part.training]
+    for part in parts:
+        part.training = False
     try:
         yield
     finally:
-        for model in training:
-            model.train()
+        for part in parts:
+            part.training = True
 
 
 def _hidden_first(mask: Tensor) -> Tensor:

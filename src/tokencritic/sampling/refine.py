@@ -8,14 +8,14 @@ from torch import Tensor
 from tokencritic.errors import InputError
 from tokencritic.masking import Schedule, hide_lowest
 from tokencritic.sampling.inputs import check_inputs
-from tokencritic.sampling.loop import OnStep, Temperature, plan_steps, run_loop
-from tokencritic.sampling.propose import Generator, Proposal, evaluating
+from tokencritic.sampling.loop import OnStep, Temperature, check_scores, plan_steps, run_loop
+from tokencritic.sampling.propose import AnyGenerator, Proposal, evaluating
 from tokencritic.sampling.scorers import Scorer
 
 
 @torch.no_grad()
 def refine(
-    generator: Generator,
+    generator: AnyGenerator,
     scorer: Scorer,
     tokens: Tensor,
     labels: Sequence[int] | Tensor | None,
@@ -37,14 +37,14 @@ def refine(
     """
     if not 0 < ratio <= 1:
         raise InputError(f"ratio is {ratio}; it must lie in (0, 1]")
-    num_tokens = tokens.shape[-1] if not hasattr(generator, "num_tokens") else None
-    inputs = check_inputs(generator, scorer, labels, seeds, tokens, num_tokens=num_tokens, mask_id=mask_id)
-    tokens = tokens.to(inputs.device)
+    inputs = check_inputs(generator, scorer, labels, seeds, tokens, mask_id=mask_id)
+    assert inputs.tokens is not None
+    tokens = inputs.tokens
     everything = torch.ones_like(tokens, dtype=torch.bool)
     plan = plan_steps([inputs.num_tokens] * len(tokens), steps, schedule, ratio, passes_per_level)
     with evaluating(getattr(scorer, "critic", None)):
         given = Proposal(tokens, everything, inputs.labels, inputs.seeds, plan[0])
-        scores = scorer(given)
+        scores = check_scores(scorer, given)
     mask = hide_lowest(scores, plan[0].num_masked)
     if on_step is not None:
         on_step(given, scores, mask)

@@ -22,7 +22,7 @@ class Scorer(Protocol):
     def __call__(self, proposal: Proposal, /) -> Tensor: ...
 
 
-class Critic(Protocol):
+class AnyCritic(Protocol):
     """Anything callable on complete tokens and labels that gives one logit per token, higher = more real."""
 
     def __call__(self, tokens: Tensor, labels: Tensor | None, /) -> Tensor: ...
@@ -36,13 +36,13 @@ class CriticScorer:
     A critic with a true `reads_mask` is also given the mask the proposal was drawn under (the paper's ablation).
     """
 
-    critic: Critic
+    critic: AnyCritic
     selection_noise: float = 0.2
     noise_on: Literal["probability", "logit"] = "probability"
     revokes = True
 
     def __post_init__(self) -> None:
-        _check_noise(self.selection_noise)
+        check_noise(self.selection_noise)
         if self.noise_on not in ("probability", "logit"):
             raise InputError(f"noise_on is {self.noise_on!r}; choose probability or logit")
 
@@ -51,9 +51,6 @@ class CriticScorer:
             logits = self.critic(proposal.tokens, proposal.labels, mask=proposal.mask)  # pyright: ignore[reportCallIssue]
         else:
             logits = self.critic(proposal.tokens, proposal.labels)
-        if logits.shape != proposal.tokens.shape:
-            came, right = tuple(logits.shape), tuple(proposal.tokens.shape)
-            raise InputError(f"the critic returned scores of shape {came} for tokens of shape {right}")
         scores = logits.float() if self.noise_on == "logit" else logits.float().sigmoid()
         if self.selection_noise == 0:
             return scores
@@ -71,7 +68,7 @@ class ConfidenceScorer:
     revokes = False
 
     def __post_init__(self) -> None:
-        _check_noise(self.selection_noise)
+        check_noise(self.selection_noise)
 
     def __call__(self, proposal: Proposal) -> Tensor:
         scores = proposal.log_probs()
@@ -119,21 +116,21 @@ def halton_ranks(height: int, width: int) -> tuple[int, ...]:
     index = 0
     while len(ranks) < height * width:
         index += 1
-        position = int(_radical_inverse(index, 2) * height) * width + int(_radical_inverse(index, 3) * width)
+        position = _place(index, 2, height) * width + _place(index, 3, width)
         ranks.setdefault(position, len(ranks))
     return tuple(ranks[position] for position in range(height * width))
 
 
-def _radical_inverse(index: int, base: int) -> float:
-    """The digits of `index` mirrored at the point: 6 = 110 in base 2 becomes 0.011."""
-    value, scale = 0.0, 1.0
+def _place(index: int, base: int, size: int) -> int:
+    """Where among `size` cells the Halton number lies: the digits of `index` mirrored at the point. In integers, exactly."""
+    mirrored, scale = 0, 1
     while index:
         index, digit = divmod(index, base)
-        scale /= base
-        value += digit * scale
-    return value
+        mirrored, scale = mirrored * base + digit, scale * base
+    return mirrored * size // scale
 
 
-def _check_noise(selection_noise: float) -> None:
+def check_noise(selection_noise: float) -> None:
+    """Selection noise is a finite number of 0 or more."""
     if not (math.isfinite(selection_noise) and selection_noise >= 0):
         raise InputError(f"selection_noise is {selection_noise}; it must be a number of 0 or more")

@@ -1,12 +1,13 @@
 """How to sample, as one value: what a model folder keeps as its defaults and a command line overrides."""
 
+import math
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from tokencritic.errors import InputError
 from tokencritic.masking import Schedule
 from tokencritic.sampling.loop import Temperature, temperature_range
-from tokencritic.sampling.scorers import ConfidenceScorer, CriticScorer, HaltonScorer, RandomScorer, Scorer
+from tokencritic.sampling.scorers import ConfidenceScorer, CriticScorer, HaltonScorer, RandomScorer, Scorer, check_noise
 
 Sampler = Literal["critic", "confidence", "random", "halton"]
 
@@ -32,8 +33,15 @@ class SamplingSettings:
             raise InputError(f"sampler is {self.sampler!r}; choose one of {', '.join(get_args(Sampler))}")
         if isinstance(self.temperature, list):  # as JSON has it
             object.__setattr__(self, "temperature", tuple(self.temperature))
-        if self.steps < 1:
-            raise InputError(f"steps is {self.steps}; it must be at least 1")
+        for name in ("steps", "passes_per_level"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        if self.schedule not in get_args(Schedule):
+            raise InputError(f"schedule is {self.schedule!r}; choose one of {', '.join(get_args(Schedule))}")
+        if not math.isfinite(self.guidance):
+            raise InputError(f"guidance is {self.guidance}; it must be a number")
+        if self.selection_noise is not None:
+            check_noise(self.selection_noise)
         temperature_range(self.temperature)
 
     def scorer(self, critic: Any | None, grid: tuple[int, int] | None = None) -> Scorer:

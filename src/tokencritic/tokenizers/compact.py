@@ -62,6 +62,10 @@ class CompactTokenizer(Tokenizer):
         self.decoder = nn.Sequential(*(Block(config.width) for _ in range(config.decoder_blocks)))
         self.to_pixels = nn.Sequential(ChannelNorm(config.width), nn.Conv2d(config.width, pixels, 3, padding=1))
 
+    @property
+    def last_layer(self) -> Tensor:
+        return self.to_pixels.get_parameter("1.weight")
+
     def to_latents(self, images: Tensor) -> Tensor:
         # fmt: off
         x = F.pixel_unshuffle(2 * images - 1, self.factor)                    # b c*f*f gh gw

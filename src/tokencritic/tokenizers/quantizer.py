@@ -90,11 +90,14 @@ class CodebookUpkeep(nn.Module):
         self.register_buffer("sums", codebook * self.counts[:, None])
 
     @torch.no_grad()
-    def update(self, quantizer: Quantizer, latents: Tensor, tokens: Tensor, rng: torch.Generator) -> int:
+    def update(
+        self, quantizer: Quantizer, latents: Tensor, tokens: Tensor, rng: torch.Generator, reseed: bool = True
+    ) -> int:
         """Take in one batch: latents (b, d, gh, gw) and the tokens (b, n) they became. Returns how many codes it re-seeded.
 
         Call it after the optimizer's step. Under torch.distributed the batch is that of all ranks together.
         rng: chooses the latents that dead codes become; the same rng state gives the same codebook.
+        reseed: False leaves dead codes where they are.
         """
         rows = latents.detach().permute(0, 2, 3, 1).flatten(0, 2)
         chosen = tokens.flatten()
@@ -112,7 +115,7 @@ class CodebookUpkeep(nn.Module):
             used = self.counts > self.dead
             means = self.sums / self.counts.clamp(min=1e-6)[:, None]
             quantizer.codebook[used] = means[used].to(quantizer.codebook.dtype)
-        reseeded = self._reseed(quantizer, rows, chosen, rng)
+        reseeded = self._reseed(quantizer, rows, chosen, rng) if reseed else 0
         if dist.is_initialized():  # each rank drew from its own rows: the first one's are taken
             for tensor in (quantizer.codebook, self.sums, self.counts):
                 dist.broadcast(tensor, 0)

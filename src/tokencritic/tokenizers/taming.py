@@ -75,6 +75,10 @@ class TamingVQGAN(Tokenizer):
         self.quant_conv = nn.Conv2d(config.latent_width, config.code_width, 1)
         self.post_quant_conv = nn.Conv2d(config.code_width, config.latent_width, 1)
 
+    @property
+    def last_layer(self) -> Tensor:
+        return self.decoder.conv_out.weight
+
     def to_latents(self, images: Tensor) -> Tensor:
         return self.quant_conv(self.encoder(2 * images - 1))
 

@@ -44,6 +44,11 @@ class Tokenizer(SavedModel):
         self.image_size, self.channels, self.codebook_size = config.image_size, config.channels, config.codebook_size
         self.grid, self.num_tokens = (side, side), side * side
 
+    @property
+    @abstractmethod
+    def last_layer(self) -> Tensor:
+        """The weight of the decoder's last convolution, on which losses are balanced."""
+
     @abstractmethod
     def to_latents(self, images: Tensor) -> Tensor:
         """(b, c, h, w) in [0, 1] -> (b, d, gh, gw), what is to be quantized."""

@@ -70,6 +70,10 @@ class VQGAN(Tokenizer):
         self.decoder = Decoder(config)
         self.quantizer = Quantizer(config.codebook_size, config.code_width)
 
+    @property
+    def last_layer(self) -> Tensor:
+        return self.decoder.head.weight
+
     def to_latents(self, images: Tensor) -> Tensor:
         return self.encoder(images)
 

@@ -27,7 +27,9 @@ def load_checkpoint(folder: Path) -> dict[str, Any] | None:
         try:
             return torch.load(file, map_location="cpu", weights_only=True)
         except (RuntimeError, OSError, EOFError, pickle.UnpicklingError, zipfile.BadZipFile) as error:
-            print(f"{file} is damaged ({type(error).__name__}); going back to the one before", flush=True)
+            # Out of the way: by its number it would be kept in place of good ones.
+            file.replace(file.with_suffix(".damaged"))
+            print(f"{file} is damaged ({type(error).__name__}); looking for the one before", flush=True)
     return None
 
 

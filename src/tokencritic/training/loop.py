@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from tokencritic.errors import InputError
+from tokencritic.files import write_atomically
 from tokencritic.models.saved import SavedModel
 from tokencritic.progress import Progress
 from tokencritic.training.checkpoint import load_checkpoint, save_checkpoint
@@ -37,6 +38,10 @@ class Task(Protocol):
         """Whatever else moves, such as a codebook or a discriminator. progress: the share of the run that is done."""
         ...
 
+    def facts(self) -> dict[str, Any]:
+        """What must be the same when a run goes on, as JSON values by name."""
+        ...
+
     def state_dict(self) -> dict[str, Any]: ...
 
     def load_state_dict(self, state: dict[str, Any], /) -> None: ...
@@ -57,7 +62,8 @@ class RunSettings:
     def __post_init__(self) -> None:
         if (self.steps is None) == (self.minutes is None):
             raise InputError(f"steps is {self.steps} and minutes is {self.minutes}; give one of them")
-        if (self.steps or self.minutes or 0) <= 0:
+        length = self.minutes if self.steps is None else self.steps
+        if not (length and math.isfinite(length) and length > 0):
             raise InputError(f"steps is {self.steps} and minutes is {self.minutes}; it must be positive")
 
 
@@ -69,8 +75,9 @@ def train(task: Task, run: Path, optimization: OptimizerSettings, settings: RunS
     run.mkdir(parents=True, exist_ok=True)
     optimizer, average = make_optimizer(task.model, optimization), Average(task.model, optimization.ema)
     parts = {"model": task.model, "average": average, "optimizer": optimizer, "task": task}
-    step, seconds = _restore(run, parts)
-    start = saved = time.monotonic() - seconds
+    step, seconds = _restore(run, task, parts)
+    saved = time.monotonic()
+    start = saved - seconds
     total = settings.steps if settings.steps is not None else math.ceil((settings.minutes or 0) * 60)
     done = step if settings.steps is not None else min(int(seconds), total)
     unit = "steps" if settings.steps is not None else "seconds"
@@ -104,10 +111,20 @@ def train(task: Task, run: Path, optimization: OptimizerSettings, settings: RunS
     print(f"{step} steps in {(time.monotonic() - start) / 60:.1f} minutes; {what}", flush=True)
 
 
-def _restore(run: Path, parts: dict[str, Any]) -> tuple[int, float]:
+def _restore(run: Path, task: Task, parts: dict[str, Any]) -> tuple[int, float]:
     state = load_checkpoint(run)
     if state is None:
         return 0, 0.0
+    now = json.loads(json.dumps(task.facts()))
+    if other := [name for name in now if state["facts"].get(name) != now[name]]:
+        there = state["facts"].get(other[0])
+        raise InputError(
+            f"{run} has another {other[0]} ({there} there, {now[other[0]]} now); choose another run folder"
+        )
+    log = run / "log.jsonl"
+    if log.exists():  # what a cut-off run logged after its last checkpoint is done again
+        lines = [line for line in log.read_text(encoding="utf-8").splitlines(True) if _step_of(line) < state["step"]]
+        write_atomically(log, lambda path: path.write_text("".join(lines), encoding="utf-8"))
     for name, part in parts.items():
         part.load_state_dict(state[name])
     torch.set_rng_state(state["random"])
@@ -117,11 +134,21 @@ def _restore(run: Path, parts: dict[str, Any]) -> tuple[int, float]:
 
 def _save(run: Path, task: Task, parts: dict[str, Any], step: int, seconds: float) -> None:
     state = {name: part.state_dict() for name, part in parts.items()}
-    save_checkpoint(run, step, {**state, "step": step, "seconds": seconds, "random": torch.get_rng_state()})
+    facts = json.loads(json.dumps(task.facts()))
+    random = torch.get_rng_state()
+    save_checkpoint(run, step, {**state, "facts": facts, "step": step, "seconds": seconds, "random": random})
     own = {name: value.clone() for name, value in task.model.state_dict().items()}
     task.model.load_state_dict(parts["average"].state_dict())
     task.model.save_pretrained(run / task.name)
     task.model.load_state_dict(own)
+
+
+def _step_of(line: str) -> float:
+    """The step of a log line; a half-written last one is after all."""
+    try:
+        return json.loads(line)["step"]
+    except (ValueError, KeyError, TypeError):
+        return math.inf
 
 
 def _log(run: Path, numbers: dict[str, Any]) -> None:

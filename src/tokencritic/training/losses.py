@@ -4,19 +4,18 @@ All randomness comes from one seed per example, so a loss does not depend on how
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
-from tokencritic.errors import InputError
+from tokencritic.errors import InputError, as_integers
 from tokencritic.masking import Schedule, count_masked, mask_ratio, random_mask
 from tokencritic.models.critic import Critic
 from tokencritic.models.generator import Generator
-from tokencritic.sampling import scorers
 from tokencritic.sampling.noise import Use, uniforms
-from tokencritic.sampling.propose import Generator as AnyGenerator
-from tokencritic.sampling.propose import SelectiveGenerator, evaluating, propose
+from tokencritic.sampling.propose import AnyGenerator, SelectiveGenerator, evaluating, propose
+from tokencritic.sampling.scorers import AnyCritic
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ def training_mask(seeds: Tensor, num_tokens: int, schedule: Schedule = "cosine")
 
 
 def critic_loss(
-    critic: scorers.Critic | Critic,
+    critic: AnyCritic | Critic,
     generator: AnyGenerator | SelectiveGenerator,
     tokens: Tensor,
     labels: Tensor | None,
@@ -69,11 +68,12 @@ def critic_loss(
     hidden_id = getattr(generator, "mask_id", None) if mask_id is None else mask_id
     if hidden_id is None:
         raise InputError("the generator has no attribute mask_id; pass mask_id=")
+    tokens = as_integers("tokens", tokens)
     mask = training_mask(seeds, tokens.shape[1], schedule)
     with evaluating(generator):
         proposal = propose(generator, tokens.masked_fill(mask, hidden_id), mask, labels, seeds, temperature=temperature)
     originals = ~mask if target == "masked" else proposal.tokens == tokens
-    if getattr(critic, "reads_mask", False):
+    if getattr(_unwrapped(critic), "reads_mask", False):
         progress = uniforms(seeds, 1, Use.RATIO)[:, 0] * uniforms(seeds, 1, Use.PREVIOUS)[:, 0]
         count = count_masked(tokens.shape[1], mask_ratio(progress, schedule))
         previous = random_mask(count, uniforms(seeds, tokens.shape[1], Use.MASK))
@@ -85,7 +85,7 @@ def critic_loss(
 
 
 def generator_loss(
-    generator: Generator,
+    generator: Generator | nn.Module,
     tokens: Tensor,
     labels: Tensor | None,
     seeds: Tensor,
@@ -98,15 +98,21 @@ def generator_loss(
 
     drop_label: the share of examples whose label becomes the null class, so that guidance can be used later.
     """
+    tokens, own = as_integers("tokens", tokens), _unwrapped(generator)
     mask = training_mask(seeds, tokens.shape[1], schedule)
     if drop_label:
-        if labels is None or not generator.config.null_class:
+        if labels is None or not own.config.null_class:
             raise InputError(f"drop_label is {drop_label} but the generator was made without null_class")
-        labels = labels.masked_fill(uniforms(seeds, 1, Use.DROP_LABEL)[:, 0] < drop_label, generator.num_classes)
+        labels = labels.masked_fill(uniforms(seeds, 1, Use.DROP_LABEL)[:, 0] < drop_label, own.num_classes)
     # Through `__call__`, not `logits_at`: wrappers for distributed training hook into the call.
-    logits = generator(tokens.masked_fill(mask, generator.mask_id), labels, mask)
+    logits = generator(tokens.masked_fill(mask, own.mask_id), labels, mask)
     values = F.cross_entropy(logits.float(), tokens[mask], reduction="none", label_smoothing=label_smoothing)
     return GeneratorLoss(values, mask)
+
+
+def _unwrapped(model: Any) -> Any:
+    """The model inside a wrapper for distributed training, which hides its attributes."""
+    return getattr(model, "module", model)
 
 
 def critic_accuracy(logits: Tensor, originals: Tensor) -> Tensor:

@@ -60,7 +60,8 @@ class Average:
     def update(self, model: nn.Module, step: int) -> None:
         """step: counts from 0. The decay is min(decay, (1 + step) / (10 + step))."""
         decay = min(self.decay, (1 + step) / (10 + step))
-        own, theirs = list(self.values.values()), list(model.state_dict().values())
+        pairs = [(self.values[name], value) for name, value in model.state_dict().items() if value.is_floating_point()]
+        own, theirs = [mine for mine, _ in pairs], [value for _, value in pairs]
         torch._foreach_lerp_(own, theirs, 1 - decay)  # pyright: ignore[reportPrivateImportUsage]
 
     def state_dict(self) -> dict[str, Tensor]:

@@ -1,11 +1,11 @@
 """Learning to tokenize: the VQGAN objective on images, any term of it switched off by a weight of 0."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from tokencritic.tokenizers.quantizer import CodebookUpkeep, squared_distances
 from tokencritic.tokenizers.tokenizer import Tokenizer, TokenizerOutput
@@ -67,8 +67,10 @@ class TokenizerTask:
         images = self.images(step)
         out = self.model(images)
         weights = self.objective
-        pixels = weights.squared * losses.squared_error(out.reconstruction, images).mean()
-        likeness = pixels + weights.absolute * losses.absolute_error(out.reconstruction, images).mean()
+        squared = losses.squared_error(out.reconstruction, images).mean()
+        likeness = (
+            weights.squared * squared + weights.absolute * losses.absolute_error(out.reconstruction, images).mean()
+        )
         if self.perceptual is not None and weights.perceptual:
             likeness = likeness + weights.perceptual * self.perceptual(out.reconstruction, images).mean()
         total = likeness + weights.commitment * losses.commitment_error(out.latents, out.quantized).mean()
@@ -79,23 +81,21 @@ class TokenizerTask:
         if self._adversarial(step):
             total = total + self._fooling(out, likeness)
         self._last = images, out
-        return total, {
-            "squared_error": pixels.item() / max(weights.squared, 1e-12),
-            "perplexity": self.upkeep.perplexity(),
-        }
+        return total, {"squared_error": squared.item(), "perplexity": self.upkeep.perplexity()}
 
     def after_step(self, step: int, progress: float) -> None:
         assert self._last is not None
-        if progress > _SETTLED:
-            self.upkeep.dead = 0.0
         images, out = self._last
         rng = torch.Generator().manual_seed(self.seed * 1_000_003 + step)
-        self.upkeep.update(self.model.quantizer, out.latents, out.tokens, rng)
+        self.upkeep.update(self.model.quantizer, out.latents, out.tokens, rng, reseed=progress < _SETTLED)
         if (
             self.discriminator is not None and step >= self.objective.adversarial_after // 2
         ):  # it learns before it is heard
             self._train_discriminator(step, images, out.reconstruction.detach())
         self._last = None
+
+    def facts(self) -> dict[str, Any]:
+        return {"config": asdict(self.model.config), "objective": asdict(self.objective), "seed": self.seed}
 
     def state_dict(self) -> dict[str, Any]:
         state: dict[str, Any] = {"upkeep": self.upkeep.state_dict()}
@@ -119,7 +119,7 @@ class TokenizerTask:
         self.discriminator.requires_grad_(True)
         weight = self.objective.adversarial
         if self.objective.adaptive:
-            weight = weight * losses.adaptive_weight(likeness, fooling, self._last_layer())
+            weight = weight * losses.adaptive_weight(likeness, fooling, self.model.last_layer)
         return weight * fooling
 
     def _train_discriminator(self, step: int, images: Tensor, fakes: Tensor) -> None:
@@ -132,7 +132,3 @@ class TokenizerTask:
         loss.backward()
         self.optimizer.step()
         self.optimizer.zero_grad()
-
-    def _last_layer(self) -> Tensor:
-        """The weight of the decoder's last convolution."""
-        return [module for module in self.model.modules() if isinstance(module, nn.Conv2d)][-1].weight
