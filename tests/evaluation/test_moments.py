@@ -1,0 +1,205 @@
+"""Streamed moments against NumPy, and reference files of every kind, whole and broken."""
+
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tokencritic.errors import InputError
+from tokencritic.evaluation.features import Extracted, Provenance
+from tokencritic.evaluation.moments import (
+    Gaussian,
+    Moments,
+    Statistics,
+    image_statistics,
+    read_statistics,
+    stream_images,
+)
+
+MADE = Provenance("inception-v3", "tf1", "abc", (32, 24))
+
+
+class Means:
+    """Features of three dimensions: the mean of each colour, and its spread over the places as spatial features."""
+
+    name, resize, fingerprint, dimension = "means", "none", "1", 3
+
+    def __call__(self, images):
+        pixels = torch.as_tensor(images).float()
+        return Extracted(pixels.mean((1, 2)), None, pixels.std((1, 2))[:, :2])
+
+
+@given(st.lists(st.integers(0, 40), min_size=1, max_size=6), st.integers(0, 6), st.integers(0, 2**31))
+@settings(max_examples=60, deadline=None)
+def test_any_batches_on_any_ranks_give_numpys_mean_and_covariance(sizes, split, seed):
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(size=(max(2, sum(sizes)), 5)) * [1, 10, 1, 0.01, 1] + 1000
+    sizes = [*sizes, len(rows) - sum(sizes)]
+    batches = np.split(rows, np.cumsum(sizes)[:-1])
+    ranks = Moments(5), Moments(5)
+    for number, batch in enumerate(batches):
+        ranks[number >= split].update(torch.from_numpy(batch))
+    ranks[0].merge(ranks[1])
+    assert ranks[0].count == len(rows)
+    np.testing.assert_allclose(ranks[0].mean.numpy(), rows.mean(0), rtol=1e-14)
+    np.testing.assert_allclose(ranks[0].covariance.numpy(), np.cov(rows.T), rtol=1e-9, atol=1e-10)
+
+
+def test_a_small_spread_far_from_zero_survives():
+    """Sums of squares would lose it: 1e16 has no room for 1e-2 in float64."""
+    rows = torch.tensor([[1e8 - 0.1], [1e8], [1e8 + 0.1]], dtype=torch.float64)
+    moments = Moments(1)
+    for row in rows.split(1):
+        moments.update(row)
+    assert float(moments.covariance) == pytest.approx(0.01, rel=1e-6)
+
+
+def test_a_gaussian_taken_earlier_does_not_move():
+    moments = Moments(2)
+    moments.update(torch.eye(2))
+    before = moments.gaussian()
+    kept = before.mean.clone(), before.covariance.clone()
+    moments.update(torch.ones(3, 2))
+    assert torch.equal(before.mean, kept[0])
+    assert torch.equal(before.covariance, kept[1])
+
+
+@pytest.mark.parametrize("bad", [torch.ones(2, 3), torch.ones(4), torch.tensor([[1.0, float("nan")]])])
+def test_features_that_are_none_are_refused(bad):
+    with pytest.raises(InputError, match="features"):
+        Moments(2).update(bad)
+
+
+def test_moments_of_different_dimension_do_not_merge_and_one_sample_has_no_covariance():
+    with pytest.raises(InputError, match="dimension 3"):
+        Moments(2).merge(Moments(3))
+    single = Moments(1)
+    single.update(torch.ones(1, 1))
+    with pytest.raises(InputError, match="at least 2"):
+        _ = single.covariance
+
+
+def test_statistics_of_images_are_those_of_their_features_in_batches_or_not():
+    images = np.random.default_rng(0).integers(0, 256, (11, 6, 4, 3), np.uint8)
+    whole = image_statistics(Means(), images)
+    parts = image_statistics(Means(), (images[start : start + 4] for start in range(0, 11, 4)))
+    np.testing.assert_allclose(whole.features.covariance, np.cov(images.mean((1, 2)).T), rtol=1e-4)
+    for one, other in ((whole.features, parts.features), (whole.spatial, parts.spatial)):
+        torch.testing.assert_close(one.mean, other.mean, rtol=1e-12, atol=0)
+        torch.testing.assert_close(one.covariance, other.covariance, rtol=1e-10, atol=1e-12)
+        assert one.count == other.count == 11
+    assert whole.provenance == Provenance("means", "none", "1", (6, 4))
+
+
+def test_images_of_mixed_sizes_and_too_few_are_refused():
+    images = np.zeros((2, 6, 4, 3), np.uint8)
+    with pytest.raises(InputError, match=r"\(6, 4\) and \(5, 4\)"):
+        image_statistics(Means(), [images, images[:, :5]])
+    with pytest.raises(InputError, match="at least 2"):
+        image_statistics(Means(), images[:1])
+
+
+def some_statistics(**changes) -> Statistics:
+    rng = torch.Generator().manual_seed(0)
+    gaussians = []
+    for dimension in (4, 3):
+        rows = torch.randn(9, dimension, generator=rng, dtype=torch.float64)
+        gaussians.append(Gaussian(rows.mean(0), rows.T.cov(), 9))
+    return Statistics(**{"features": gaussians[0], "spatial": gaussians[1], "provenance": MADE} | changes)
+
+
+def test_a_saved_file_comes_back_with_all_it_was_made_with(tmp_path: Path):
+    for number, saved in enumerate((some_statistics(), some_statistics(spatial=None, provenance=None))):
+        file = tmp_path / f"{number}.npz"
+        saved.save(file)
+        read = read_statistics(file, MADE)
+        assert torch.equal(read.features.mean, saved.features.mean)
+        assert torch.equal(read.features.covariance, saved.features.covariance)
+        assert read.features.count == 9
+        assert read.provenance == saved.provenance
+        assert (read.spatial is None) == (saved.spatial is None)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0.npz", "1.npz"]
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        (Provenance("classifier", "tf1", "abc", (32, 24)), "features inception-v3 instead of classifier"),
+        (Provenance("inception-v3", "clean", "abc", (32, 24)), "resize tf1 instead of clean"),
+        (Provenance("inception-v3", "tf1", "abd", (32, 24)), "fingerprint abc instead of abd"),
+        (Provenance("inception-v3", "tf1", "abc", (32, 32)), "image_size"),
+    ],
+)
+def test_a_reference_made_with_anything_else_is_refused(tmp_path: Path, other, said):
+    some_statistics().save(tmp_path / "file.npz")
+    with pytest.raises(InputError, match=said):
+        read_statistics(tmp_path / "file.npz", other)
+
+
+def test_files_of_other_projects_are_read(tmp_path: Path):
+    """ADM's reference batches hold images and both kinds of statistics; pytorch-fid's hold mu and sigma."""
+    rng = np.random.default_rng(0)
+    arrays = {"mu": rng.normal(size=4), "sigma": np.eye(4), "mu_s": rng.normal(size=3), "sigma_s": np.eye(3)}
+    images = rng.integers(0, 256, (7, 5, 4, 3), np.uint8)
+    np.savez(tmp_path / "adm.npz", arr_0=images, **arrays)
+    read = read_statistics(tmp_path / "adm.npz", MADE)
+    np.testing.assert_array_equal(read.features.mean, arrays["mu"])
+    np.testing.assert_array_equal(read.spatial.mean, arrays["mu_s"])
+    assert (read.features.count, read.provenance) == (None, None)
+    np.savez_compressed(tmp_path / "plain.npz", mu=arrays["mu"].astype(np.float32), sigma=arrays["sigma"])
+    assert read_statistics(tmp_path / "plain.npz").spatial is None
+
+    batches = list(stream_images(tmp_path / "adm.npz", batch_size=3))
+    assert [len(batch) for batch in batches] == [3, 3, 1]
+    np.testing.assert_array_equal(np.concatenate(batches), images)
+
+
+BROKEN = {
+    "no mu": {"arr_0": np.zeros((2, 4, 4, 3), np.uint8)},
+    "expected floats": {"mu": np.zeros(3), "sigma": np.eye(4)},
+    "NaN": {"mu": np.full(2, np.nan), "sigma": np.eye(2)},
+    "count": {"mu": np.zeros(2), "sigma": np.eye(2), "count": np.array(0)},
+    "not whole": {"mu": np.zeros(2), "sigma": np.eye(2), "fingerprint": np.array("x")},
+    "without pickles": {"mu": np.array([{}], object), "sigma": np.eye(2)},
+}
+
+
+@pytest.mark.parametrize("said", BROKEN)
+def test_broken_files_are_refused_by_name(tmp_path: Path, said):
+    np.savez(tmp_path / "broken.npz", **BROKEN[said])
+    with pytest.raises(InputError, match=rf"broken\.npz.*{said}"):
+        read_statistics(tmp_path / "broken.npz")
+
+
+def test_files_that_are_no_archives_or_cut_off_are_refused(tmp_path: Path):
+    (tmp_path / "text.npz").write_text("mu")
+    some_statistics().save(tmp_path / "whole.npz")
+    (tmp_path / "cut.npz").write_bytes((tmp_path / "whole.npz").read_bytes()[:400])
+    for name in ("text.npz", "cut.npz", "missing.npz"):
+        with pytest.raises(InputError, match=name):
+            read_statistics(tmp_path / name)
+        with pytest.raises(InputError, match=name):
+            next(stream_images(tmp_path / name))
+
+
+def test_images_of_another_kind_are_refused(tmp_path: Path):
+    np.savez(tmp_path / "floats.npz", arr_0=np.zeros((2, 4, 4, 3)))
+    np.savez(tmp_path / "objects.npz", arr_0=np.array([{}], object))
+    np.savez(tmp_path / "none.npz", images=np.zeros((2, 4, 4, 3), np.uint8))
+    for name, said in (("floats", "expected uint8"), ("objects", "expected uint8"), ("none", "no arr_0")):
+        with pytest.raises(InputError, match=said):
+            next(stream_images(tmp_path / f"{name}.npz"))
+
+
+def test_images_cut_off_in_the_middle_are_an_error_not_fewer_images(tmp_path: Path):
+    content = (
+        np.lib.format.magic(1, 0) + b"v\x00" + b"{'descr': '|u1', 'fortran_order': False, 'shape': (2, 4, 4, 3), }"
+    )
+    with zipfile.ZipFile(tmp_path / "short.npz", "w") as archive:
+        archive.writestr("arr_0.npy", content.ljust(127) + b"\n" + bytes(60))
+    with pytest.raises(InputError, match="short"):
+        list(stream_images(tmp_path / "short.npz"))
