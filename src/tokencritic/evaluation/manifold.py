@@ -101,9 +101,8 @@ def _prepare(real: Tensor, fake: Tensor, k: int) -> tuple[_Points, _Points]:
             raise InputError(f"{name} holds {len(features)} points; {k} neighbours of each need at least {k + 1}")
     centre = real.mean(0, dtype=torch.float64).to(real.dtype)
     # The extremes of each dimension tell as much as all values would, without a copy of them.
-    largest = (
-        torch.stack([features.aminmax(dim=0)[at] - centre for features in (real, fake) for at in (0, 1)]).abs().max()
-    )
+    extremes = torch.stack([extreme for features in (real, fake) for extreme in features.aminmax(dim=0)])
+    largest = (extremes - centre).abs().max()
     if not bool(largest.isfinite()):
         raise InputError("real or fake holds NaN or infinity")
     # A power of two rounds nothing; with it, squares neither overflow nor vanish.

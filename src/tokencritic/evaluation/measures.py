@@ -21,20 +21,29 @@ class Estimate(NamedTuple):
 def fid(mean1: Tensor, covariance1: Tensor, mean2: Tensor, covariance2: Tensor) -> float:
     """The Frechet distance of two Gaussians, squared (Heusel et al., 2017).
 
-    means: (d,); covariances: (d, d), symmetric. The trace of the root of their product is that of the root of
-    A^(1/2) B A^(1/2), which is symmetric: its eigenvalues are real, and no root of a matrix is formed.
+    means: (d,); covariances: (d, d), symmetric. With A = F F', the product A B has the eigenvalues of F' B F, which is
+    symmetric: they are real, and the trace of the root is the sum of their roots. No root of a matrix is formed.
     """
     mean1, covariance1, mean2, covariance2 = (x.double() for x in (mean1, covariance1, mean2, covariance2))
     if not (mean1.shape == mean2.shape and covariance1.shape == covariance2.shape == (*mean1.shape, *mean1.shape)):
         shapes = [tuple(x.shape) for x in (mean1, covariance1, mean2, covariance2)]
         raise InputError(f"means and covariances of shapes {shapes}; expected (d,), (d, d), (d,), (d, d) of one d")
-    values, vectors = torch.linalg.eigh(covariance1)
-    kept = values > values[-1] * len(values) * torch.finfo(values.dtype).eps  # the others are rounding around 0
-    root = vectors[:, kept] * values[kept].sqrt()
-    inner = torch.linalg.eigvalsh(root.T @ covariance2 @ root)
+    factor = _factor(covariance1)
+    inner = torch.linalg.eigvalsh(factor.T @ covariance2 @ factor)
     overlap = inner.clamp(min=0).sqrt().sum()
     distance = (mean1 - mean2).square().sum() + covariance1.trace() + covariance2.trace() - 2 * overlap
     return float(distance.clamp(min=0))
+
+
+def _factor(covariance: Tensor) -> Tensor:
+    """F with F F' = covariance. By Cholesky, or where the matrix is singular, by the eigenvectors that are not rounding."""
+    rounding = len(covariance) * torch.finfo(covariance.dtype).eps
+    lower, failed = torch.linalg.cholesky_ex(covariance)
+    if not bool(failed) and bool(lower.diagonal().min() ** 2 > rounding * covariance.diagonal().max()):
+        return lower
+    values, vectors = torch.linalg.eigh(covariance)
+    kept = values > rounding * values[-1]
+    return vectors[:, kept] * values[kept].sqrt()
 
 
 def statistics_fid(
