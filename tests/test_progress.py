@@ -69,3 +69,13 @@ def test_a_bar_on_a_terminal() -> None:
         progress.advance(6)
     assert "tokenizing: 100%" in stream.getvalue()
     assert "10/10" in stream.getvalue()
+
+
+def test_a_note_stands_beside_the_count_and_seconds_have_no_rate() -> None:
+    clock, stream, terminal = Clock(), io.StringIO(), Terminal()
+    for output in (stream, terminal):
+        with Progress(60, "training", "seconds", stream=output, clock=clock) as progress:
+            clock.now += 12
+            progress.advance(12, "step 30, loss 2.5")
+    assert stream.getvalue().splitlines()[0] == "training: 12 of 60 seconds, 0:48 left, step 30, loss 2.5"
+    assert "12/60 s, step 30, loss 2.5" in terminal.getvalue()

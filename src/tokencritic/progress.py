@@ -14,7 +14,8 @@ class Progress:
     """A context manager; call `advance(count)` as units of work are done.
 
     total: how many units there are. done: how many an earlier run has done already; they do not count in the rate.
-    shown: False keeps silent, for all ranks but one. stream: standard error unless told.
+    shown: False keeps silent, for all ranks but one. A unit of "seconds" has no rate: it is time itself.
+    stream: standard error unless told.
     """
 
     def __init__(
@@ -33,18 +34,24 @@ class Progress:
         self._stream = sys.stderr if stream is None else stream
         self._bar: tqdm | None = None
         self._start = self._last = 0.0
+        self._note = ""
 
     def __enter__(self) -> Self:
         self._start = self._last = self._clock()
         if self._shown and self._stream.isatty():
             unit = f" {self.unit}"
-            self._bar = tqdm(total=self.total, initial=self.done, desc=self.what, unit=unit, file=self._stream)
+            form = "{l_bar}{bar}| {n:.0f}/{total:.0f} s{postfix}" if self.unit == "seconds" else None
+            self._bar = tqdm(
+                total=self.total, initial=self.done, desc=self.what, unit=unit, file=self._stream, bar_format=form
+            )
         return self
 
-    def advance(self, count: int = 1) -> None:
-        """Note that `count` more units are done."""
+    def advance(self, count: int = 1, note: str = "") -> None:
+        """`count` more units are done. note: shown beside them."""
         self.done += count
+        self._note = note or self._note
         if self._bar is not None:
+            self._bar.set_postfix_str(self._note, refresh=False)
             self._bar.update(count)
         elif self._shown and self._clock() - self._last >= _SECONDS_BETWEEN_LINES:
             self._last = self._clock()
@@ -61,8 +68,9 @@ class Progress:
         rate = (self.done - self._first) / seconds if seconds > 0 else 0.0
         line = f"{self.what}: {self.done} of {self.total} {self.unit}"
         if rate > 0:
-            line += f", {rate:.4g} {self.unit}/s"
+            line += f", {rate:.4g} {self.unit}/s" if self.unit != "seconds" else ""
             line += f", {_duration((self.total - self.done) / rate)} left" if self.done < self.total else ""
+        line += f", {self._note}" if self._note else ""
         print(line, file=self._stream, flush=True)
 
 

@@ -136,6 +136,62 @@ def test_gelu_without_gradients_is_the_same_function():
         assert gelu(x.clone()).allclose(torch.nn.functional.gelu(x, approximate="tanh"), atol=2e-6, rtol=1e-5)
 
 
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 4e-6), (torch.float64, 1e-12)])
+def test_gelu_with_gradients_is_the_same_function_with_the_same_slope(dtype, tolerance):
+    x = torch.linspace(-12, 12, 300_002, dtype=dtype).view(2, -1).T.requires_grad_()  # not contiguous, several pieces
+    before = x.detach().clone()
+    ours, plain = gelu(x), torch.nn.functional.gelu(x, approximate="tanh")
+    assert ours.dtype == dtype
+    assert ours.allclose(plain, atol=tolerance, rtol=0)
+    weights = torch.linspace(-1, 1, x.numel(), dtype=dtype).view_as(x)
+    expected = torch.autograd.grad(plain, x, weights)[0]
+    for _ in range(2):  # a graph that is kept can be gone through again
+        assert torch.autograd.grad(ours, x, weights, retain_graph=True)[0].allclose(expected, atol=tolerance, rtol=0)
+    assert x.equal(before)
+    with torch.no_grad():  # what is trained is what is sampled with, to the last bit
+        assert gelu(before.contiguous()).equal(ours)
+
+
+def test_the_slope_of_gelu_is_that_of_its_values():
+    x = torch.linspace(-4, 4, 41, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(gelu, (x,))
+    nothing = torch.empty(0, 8, requires_grad=True)
+    assert torch.autograd.grad(gelu(nothing).sum(), nothing)[0].shape == (0, 8)
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_gelu_in_half_precision_rounds_once(grad):
+    x = torch.linspace(-6, 6, 1001, dtype=torch.bfloat16)
+    with torch.set_grad_enabled(grad):
+        assert gelu(x.clone()).equal(torch.nn.functional.gelu(x, approximate="tanh"))
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_recomputed_activations_give_the_same_gradients(norm_first):
+    config = dataclasses.replace(TINY, norm_first=norm_first, dropout=0.3)
+    generator, (_, masked, mask, labels) = shaken(Generator(config)).train(), inputs(config)
+    names = generator.state_dict().keys()
+    runs = []
+    generator.trunk.blocks[1].register_forward_pre_hook(lambda *_: runs.append(1))
+
+    def gradients(positions):
+        torch.manual_seed(3)  # of the dropout, which must be the same when a block runs once more
+        logits = generator(masked, labels, positions)
+        return torch.autograd.grad(logits.square().sum(), list(generator.parameters()))
+
+    for positions in (None, mask, torch.tensor([[0, 8], [3, 1], [5, 1], [7, 2], [8, 0]])):
+        generator.trunk.recompute_activations = False
+        plain, once = gradients(positions), len(runs)
+        generator.trunk.recompute_activations = True
+        again, twice = gradients(positions), len(runs) - once
+        assert (once, twice) == (1, 2)
+        assert all(a.equal(b) for a, b in zip(plain, again, strict=True))
+        runs.clear()
+    generator.eval()(masked, labels).sum().backward()
+    assert len(runs) == 1  # in training only
+    assert generator.state_dict().keys() == names
+
+
 def test_a_critic_from_a_generator_starts_as_its_trunk():
     generator, (tokens, _, mask, labels) = shaken(Generator(TINY)), inputs(TINY)
     critic = Critic.from_generator(generator, dropout=0.0).eval()

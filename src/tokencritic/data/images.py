@@ -1,39 +1,71 @@
-"""Batches of images for training, each a pure function of the step."""
+"""Images for training: which ones is the caller's to say, and each is a pure function of (seed, step, row)."""
 
+import dataclasses
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
+import torch
+from PIL import Image
 from torch import Tensor
 
-from tokencritic.data.order import ExampleOrder
 from tokencritic.data.sources import Source
 from tokencritic.data.transforms import Preprocess, to_float
 from tokencritic.errors import InputError
 
+_LOOKED_AT = 16  # images of a source that are opened to see whether any of them has colours
+
 
 class ImageBatches:
-    """Call with a step, get its images: float (b, c, h, w) in [0, 1], shuffled anew each epoch and cropped anew each step."""
+    """Call with rows (the numbers of examples) and a step, get images cropped and flipped anew for that step.
 
-    def __init__(
-        self, source: Source, preprocess: Preprocess, batch_size: int, seed: int = 0, workers: int = 4
-    ) -> None:
+    A file that cannot be decoded is replaced by the next one after it that can, whatever else is in the batch.
+    """
+
+    def __init__(self, source: Source, preprocess: Preprocess, seed: int = 0, workers: int = 4) -> None:
+        if len(source) == 0:
+            raise InputError("source holds no image; there is nothing to train on")
         self.source, self.preprocess, self.seed = source, preprocess, seed
-        self.order = ExampleOrder(len(source), batch_size, seed)
+        self._plain = dataclasses.replace(preprocess, crop="center", flip=False)
         self._pool = ThreadPoolExecutor(workers)
 
-    def __call__(self, step: int) -> Tensor:
-        indices = self.order.batch(step)
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def __call__(self, rows: Tensor, step: int | None) -> Tensor:
+        """rows: (b,) int64. step: None for the middle of each image, unflipped. Returns float (b, c, h, w) in [0, 1]."""
+        return self.labelled(rows, step)[0]
+
+    def labelled(self, rows: Tensor, step: int | None) -> tuple[Tensor, Tensor]:
+        """As a call, with the labels: (b,) int64."""
+        indices = rows.cpu().numpy()
         read_batch = getattr(self.source, "batch", None)
         if read_batch is not None:
-            images, _ = read_batch(indices)
+            images, labels = read_batch(indices)
         else:
-            examples = list(self._pool.map(self.source.__getitem__, indices.tolist()))
-            whole = [place for place, example in enumerate(examples) if example is not None]
-            if not whole:
-                raise InputError(
-                    f"no image of step {step} can be decoded; the first is {self.source.name(int(indices[0]))}"
-                )
-            # A corrupt file's place is taken by another image of the batch: the batch keeps its size.
-            whole = np.resize(whole, len(examples))
-            indices, images = indices[whole], [examples[place][0] for place in whole]  # pyright: ignore[reportOptionalSubscript]
-        return to_float(self.preprocess.batch(images, indices, seed=self.seed, pass_number=step))
+            examples = list(self._pool.map(self._whole, indices.tolist()))
+            images, labels = [image for image, _ in examples], [label for _, label in examples]
+        preprocess = self._plain if step is None else self.preprocess
+        pixels = preprocess.batch(images, indices, seed=self.seed, pass_number=step or 0)
+        return to_float(pixels), torch.from_numpy(np.asarray(labels, np.int64))
+
+    def facts(self) -> dict[str, Any]:
+        """What decides the images, as JSON values: where they come from and how they are cropped."""
+        return {"source": self.source.describe(), "preprocess": dataclasses.asdict(self.preprocess)}
+
+    def _whole(self, row: int) -> tuple[Image.Image, int]:
+        for place in range(row, row + len(self.source)):
+            example = self.source[place % len(self.source)]
+            if example is not None:
+                return example
+        raise InputError(f"no image of the source can be decoded; the first is {self.source.name(row)}")
+
+
+def channels_of(source: Source) -> int:
+    """1 for a source of grey images, 3 for one with colours, as its first images show."""
+    read_batch = getattr(source, "batch", None)
+    if read_batch is not None:
+        return read_batch(slice(0, 1))[0].shape[3]
+    examples = (source[index] for index in range(min(_LOOKED_AT, len(source))))
+    modes = {example[0].mode for example in examples if example is not None}
+    return 1 if modes == {"L"} else 3

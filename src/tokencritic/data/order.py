@@ -23,6 +23,28 @@ class Position(NamedTuple):
     offset: int
 
 
+class Split(NamedTuple):
+    """Rows to train on and rows held out, both ascending int64."""
+
+    train: np.ndarray
+    held_out: np.ndarray
+
+
+def split_rows(num_rows: int, num_images: int, share: float) -> Split:
+    """Hold out a share of the images, evenly spread, so that sorted classes all have theirs.
+
+    Rows r and r + num_images show the same image: it is on one side with all its rows.
+    """
+    rows = np.arange(num_rows)
+    if not share:
+        return Split(rows, rows[:0])
+    every = max(2, round(1 / share))
+    held_out = rows % num_images % every == every - 1
+    if held_out.all() or not held_out.any():
+        raise InputError(f"held_out is {share}, which leaves one side of {num_images} images empty; 0 holds out none")
+    return Split(rows[~held_out], rows[held_out])
+
+
 class ExampleOrder:
     """The examples of each step: a pure function of (seed, step), for `num_examples` in batches of `batch_size`."""
 

@@ -17,7 +17,10 @@ _GROUPS = 8
 
 @dataclass(frozen=True)
 class ClassifierConfig:
-    """Sizes; the defaults are for 28 x 28 grey images. width: channels of the first stage; the later two double them."""
+    """Sizes; the defaults are for 28 x 28 grey images.
+
+    image_size: pixels along each side. channels: 3 for colour, 1 for grey. num_classes: how many there are. width: channels of
+    the network's first stage; the later two double them. blocks: residual blocks of each stage."""
 
     image_size: int = 28
     channels: int = 1

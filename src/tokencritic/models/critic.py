@@ -75,5 +75,5 @@ class Critic(SavedModel):
         # fmt: off
         extra = None if mask is None else self.mask_embedding[mask.long()]    # b n d
         x = self.trunk(tokens, labels, extra=extra)                           # b n d
-        return self.head(x)[..., 0]                                           # b n
+        return self.head(x)[..., 0].clone()                                   # b n; no view, which FSDP could not hook into
         # fmt: on

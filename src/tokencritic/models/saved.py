@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -10,7 +11,7 @@ import safetensors.torch
 import torch
 from huggingface_hub import PyTorchModelHubMixin, hf_hub_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
-from torch import nn
+from torch import Tensor, nn
 
 from tokencritic.errors import InputError
 from tokencritic.files import write_atomically
@@ -44,17 +45,9 @@ class SavedModel(nn.Module, PyTorchModelHubMixin, license="apache-2.0", library_
         repo_id: str | None = None,
         **push_to_hub_kwargs: Any,
     ) -> str | None:
-        """Write the folder; each file appears whole or not at all. The config comes last: without it nothing is loaded."""
+        """Write the folder, as `write_model` does."""
         folder = Path(save_directory)
-        folder.mkdir(parents=True, exist_ok=True)
-        config = json.dumps(dataclasses.asdict(self.config), indent=2) + "\n"
-        if (folder / CONFIG).exists() and (folder / CONFIG).read_text() != config:
-            (
-                folder / CONFIG
-            ).unlink()  # cut off in the middle, new weights must not stand beside another model's config
-        weights = {name: tensor.detach().contiguous() for name, tensor in self.state_dict().items()}
-        write_atomically(folder / WEIGHTS, lambda path: safetensors.torch.save_file(weights, path))
-        write_atomically(folder / CONFIG, lambda path: path.write_text(config))
+        write_model(folder, self.config, self.state_dict())
         if push_to_hub:
             return self.push_to_hub(repo_id=repo_id or folder.name, **push_to_hub_kwargs)
         return None
@@ -73,6 +66,17 @@ class SavedModel(nn.Module, PyTorchModelHubMixin, license="apache-2.0", library_
             model = cls(config)
         load_weights(model, weights_file)
         return model.eval()
+
+
+def write_model(folder: Path, config: Any, weights: Mapping[str, Tensor]) -> None:
+    """Write a model folder; each file appears whole or not at all. The config comes last: without it nothing is loaded."""
+    folder.mkdir(parents=True, exist_ok=True)
+    text, file = json.dumps(dataclasses.asdict(config), indent=2) + "\n", folder / CONFIG
+    if file.exists() and file.read_text() != text:
+        file.unlink()  # cut off in the middle, new weights must not stand beside another model's config
+    whole = {name: tensor.detach().contiguous() for name, tensor in weights.items()}
+    write_atomically(folder / WEIGHTS, lambda path: safetensors.torch.save_file(whole, path))
+    write_atomically(file, lambda path: path.write_text(text))
 
 
 def find_file(place: str | Path, name: str, **hub_arguments: Any) -> Path:

@@ -7,17 +7,20 @@ is the codes, then the classes, then (with `null_class`) one class that stands f
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.utils.checkpoint import checkpoint
 
 from tokencritic.errors import InputError, check_range
 from tokencritic.masking import take
 
 _EPSILON = 1e-12
-_GELU_LINEAR = torch.tensor(2 * math.sqrt(2 / math.pi), device="cpu")  # whatever the default device is at import
-_GELU_CUBIC = 0.044715 * 2 * math.sqrt(2 / math.pi)
+_GELU_LINEAR = 2 * math.sqrt(2 / math.pi)
+_GELU_CUBIC = 0.044715 * _GELU_LINEAR
 _GELU_PIECE = 2**17
 
 
@@ -25,8 +28,11 @@ _GELU_PIECE = 2**17
 class TransformerConfig:
     """Sizes; the defaults are the paper's generator for 256 x 256 images.
 
-    num_tokens, codebook_size: N and K. num_classes: 0 for a model without classes. null_class: also learn a class that
-    stands for none, for classifier-free guidance. norm_first: normalise before attention and MLP instead of after the sum.
+    num_tokens: N, tokens of an image. codebook_size: K, the codes a token can be. num_classes: 0 for a model without classes.
+    null_class: also learn a class that stands for none, for classifier-free guidance. width: numbers in the vector of a token.
+    layers: blocks of attention and MLP. heads: of the attention; they share the width. mlp_width: numbers inside the MLP.
+    dropout: in training, the share of numbers that is set to 0. norm_first: normalise before attention and MLP instead of
+    after the sum.
     """
 
     num_tokens: int = 256
@@ -68,11 +74,15 @@ class TransformerConfig:
 
 
 class Trunk(nn.Module):
-    """Tokens and a class in, one vector per token out."""
+    """Tokens and a class in, one vector per token out.
+
+    recompute_activations: set it to True to train in less memory: the backward pass computes each block once more.
+    """
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         self.config = config
+        self.recompute_activations = False
         self.prefix = 1 if config.num_classes else 0  # the class token stands in front
         self.words = nn.Embedding(config.vocabulary_size, config.width)
         self.positions = nn.Embedding(self.prefix + config.num_tokens, config.width)
@@ -91,18 +101,23 @@ class Trunk(nn.Module):
         extra: (b, n, d), added to the embeddings. Returns (b, n, d), or (b, k, d) or (m, d) for the positions.
         """
         # fmt: off
-        ids = self._prepend_class(tokens, labels)                     # b s     s = n + 1 with classes, else n
-        x = self.words(ids) + self.positions.weight                   # b s d
+        ids = self._prepend_class(tokens, labels)                         # b s     s = n + 1 with classes, else n
+        x = self.words(ids) + self.positions.weight                       # b s d
         if extra is not None:
             x[:, self.prefix :] += extra
-        x = self.dropout(self.embedding_norm(x))                      # b s d
+        x = self.dropout(self.embedding_norm(x))                          # b s d
         for block in self.blocks[:-1]:
-            x = block(x)                                              # b s d
-        x = self.blocks[-1](x, self._in_sequence(positions))          # b s d | b k d | m d
+            x = self._run(block, x)                                       # b s d
+        x = self._run(self.blocks[-1], x, self._in_sequence(positions))   # b s d | b k d | m d
         if positions is None:
-            x = x[:, self.prefix :]                                   # b n d
+            x = x[:, self.prefix :]                                       # b n d
         # fmt: on
         return self.readout_norm(gelu(self.readout(self.final_norm(x))))
+
+    def _run(self, block: nn.Module, x: Tensor, positions: Tensor | None = None) -> Tensor:
+        if self.recompute_activations and self.training and torch.is_grad_enabled():
+            return checkpoint(block, x, positions, use_reentrant=False)
+        return block(x, positions)
 
     def _prepend_class(self, tokens: Tensor, labels: Tensor | None) -> Tensor:
         config = self.config
@@ -169,14 +184,44 @@ class Block(nn.Module):
 
 
 def gelu(x: Tensor) -> Tensor:
-    """GELU in its tanh form, as the official weights need it. Without gradients it may overwrite x."""
-    if torch.is_grad_enabled() or x.device.type != "cpu":
+    """GELU in its tanh form, as the official weights need it.
+
+    Without gradients it may overwrite x. On a CPU it can be differentiated once only.
+    """
+    if x.device.type != "cpu" or x.dtype not in (torch.float32, torch.float64) or torch.compiler.is_compiling():
         return F.gelu(x, approximate="tanh")
+    if torch.is_grad_enabled():
+        return _Gelu.apply(x)  # pyright: ignore[reportReturnType]
     # 0.5 x (1 + tanh u) = x sigmoid(2 u). The CPU's sigmoid is three times as fast as its tanh, and small pieces changed
     # in place stay in the cache: together worth a twentieth of a paper-size forward pass.
+    linear = x.new_tensor(_GELU_LINEAR)
     for piece in x.view(-1).split(_GELU_PIECE):
-        piece.mul_(torch.addcmul(_GELU_LINEAR, piece, piece, value=_GELU_CUBIC).mul_(piece).sigmoid_())
+        piece.mul_(torch.addcmul(linear, piece, piece, value=_GELU_CUBIC).mul_(piece).sigmoid_())
     return x
+
+
+class _Gelu(torch.autograd.Function):
+    """The same with gradients. The slope is made along with the value and kept in place of x: going back is one product."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        x = x.contiguous()
+        value, slope = torch.empty_like(x), torch.empty_like(x)
+        linear, offset = x.new_tensor(_GELU_LINEAR), x.new_tensor(-2 * _GELU_LINEAR)
+        for x_, y, s in zip(*(t.view(-1).split(_GELU_PIECE) for t in (x, value, slope)), strict=True):
+            q = torch.addcmul(linear, x_, x_, value=_GELU_CUBIC)  # 2 u / x
+            torch.mul(x_, q, out=s).sigmoid_()
+            torch.mul(x_, s, out=y)
+            # (x s)' = s + x s (1 - s) (2 u)', and (2 u)' = 3 q - 2 linear.
+            s.addcmul_(torch.addcmul(y, y, s, value=-1), torch.add(offset, q, alpha=3))
+        ctx.save_for_backward(slope)
+        return value
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        (slope,) = ctx.saved_tensors
+        return gradient * slope
 
 
 def initialize(module: nn.Module) -> None:

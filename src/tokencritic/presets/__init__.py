@@ -1,28 +1,22 @@
 """Recipes by name: what a model is made of and how it is trained. Each file says what that costs and what to expect."""
 
-from dataclasses import dataclass, field
+import importlib
+from typing import TYPE_CHECKING
 
-from tokencritic.data.transforms import Crop
-from tokencritic.tokenizers.compact import CompactConfig
-from tokencritic.training.optimizer import OptimizerSettings
-from tokencritic.training.tokenizer_task import TokenizerObjective
+from tokencritic.errors import InputError
 
+if TYPE_CHECKING:
+    from tokencritic.presets.recipe import Preset
 
-@dataclass(frozen=True)
-class TokenizerPreset:
-    """minutes: of training on two CPU cores, unless the command line says otherwise."""
-
-    config: CompactConfig
-    batch_size: int
-    minutes: float
-    objective: TokenizerObjective = field(default_factory=TokenizerObjective)
-    optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
-    crop: Crop = "center"
-    flip: bool = False
+MODELS = ("tokenizer", "generator", "critic", "classifier")
+NAMES = ("fashion-mnist", "cifar10", "imagenet-256", "imagenet-512")
 
 
-def tokenizer_presets() -> dict[str, TokenizerPreset]:
-    """By the name the command line takes."""
-    from tokencritic.presets import cifar10, fashion_mnist
-
-    return {"fashion-mnist": fashion_mnist.TOKENIZER, "cifar10": cifar10.TOKENIZER}
+def find_preset(model: str, name: str) -> "Preset":
+    """model: one of `MODELS`. name: one of `NAMES`."""
+    for what, value, known in (("model", model, MODELS), ("preset", name, NAMES)):
+        if value not in known:
+            raise InputError(f"{what} is {value!r}; choose one of {', '.join(known)}")
+    # The files bring torch with them, and a list of names should not wait for it.
+    module = importlib.import_module(f"tokencritic.presets.{name.replace('-', '_')}")
+    return getattr(module, model.upper())

@@ -1,17 +1,53 @@
-"""Fashion-MNIST, 28 x 28 grey, 10 classes: 7 x 7 tokens of 512 codes.
+"""Fashion-MNIST, 28 x 28 grey, 10 classes: 7 x 7 tokens of 512 codes. Made for two CPU cores and an afternoon.
 
 Tokenizer: 12,000 steps of 64 images took 13 minutes on one CPU core and gave a PSNR of 24.4 dB on test images.
+Generator: 2.8 million parameters, 0.8 GFLOP an image, forward and backward.
+Critic: the generator's trunk; with the frozen generator's pass, 1.1 GFLOP an image.
+Classifier: 0.8 million parameters, 0.13 GFLOP an image.
+There is no dropout: it costs a CPU a fifth of its speed, and so short a run does not overfit.
 """
 
-from tokencritic.presets import TokenizerPreset
+from tokencritic.models.classifier import ClassifierConfig
+from tokencritic.models.critic import CriticConfig
+from tokencritic.models.transformer import TransformerConfig
+from tokencritic.presets.recipe import ClassifierPreset, CriticPreset, GeneratorPreset, TokenizerPreset
 from tokencritic.tokenizers.compact import FASHION_MNIST
+from tokencritic.training.classifier_task import ClassifierObjective
+from tokencritic.training.critic_task import CriticObjective
+from tokencritic.training.generator_task import GeneratorObjective
 from tokencritic.training.optimizer import OptimizerSettings
+from tokencritic.training.settings import TrainingSettings
 from tokencritic.training.tokenizer_task import TokenizerObjective
 
 TOKENIZER = TokenizerPreset(
-    config=FASHION_MNIST,
-    batch_size=64,
-    minutes=14.0,
+    model=FASHION_MNIST,
     objective=TokenizerObjective(),
     optimizer=OptimizerSettings(learning_rate=2e-3, betas=(0.9, 0.95), weight_decay=1e-4, ema=0.998),
+    training=TrainingSettings(batch_size=64, minutes=14.0),
+)
+
+GENERATOR = GeneratorPreset(
+    model=TransformerConfig(
+        num_tokens=49, codebook_size=512, num_classes=10, width=192, layers=6, heads=6, mlp_width=768, dropout=0.0
+    ),
+    # Smoothing would spread a tenth of every draw at temperature 1 over all codes; few classes and short runs need none.
+    objective=GeneratorObjective(label_smoothing=0.0),
+    optimizer=OptimizerSettings(learning_rate=1e-3),
+    training=TrainingSettings(batch_size=64, minutes=30.0),
+)
+
+CRITIC = CriticPreset(
+    model=CriticConfig(
+        num_tokens=49, codebook_size=512, num_classes=10, width=192, layers=6, heads=6, mlp_width=768, dropout=0.0
+    ),
+    objective=CriticObjective(),
+    optimizer=OptimizerSettings(learning_rate=5e-4),  # the trunk has learned already
+    training=TrainingSettings(batch_size=64, minutes=30.0),
+)
+
+CLASSIFIER = ClassifierPreset(
+    model=ClassifierConfig(image_size=28, channels=1, num_classes=10, width=32),
+    objective=ClassifierObjective(label_smoothing=0.05, shift=2),
+    optimizer=OptimizerSettings(learning_rate=2e-3, betas=(0.9, 0.99)),
+    training=TrainingSettings(batch_size=64, minutes=6.0),
 )

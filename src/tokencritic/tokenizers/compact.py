@@ -19,13 +19,16 @@ from tokencritic.tokenizers.tokenizer import Tokenizer
 class CompactConfig:
     """Sizes; the defaults are for Fashion-MNIST: 28 x 28 grey images, 7 x 7 tokens.
 
-    factor: pixels along each side of one token. width: channels of the network. encoder_blocks, decoder_blocks: residual
+    image_size: pixels along each side. channels: 3 for colour, 1 for grey. codebook_size: how many codes there are.
+    factor: pixels along each side of one token. margin: black pixels that are added around the image, so that its size becomes
+    a multiple of the factor, and cut off again. width: channels of the network. encoder_blocks, decoder_blocks: residual
     blocks of each side. code_width: numbers in one code.
     """
 
     image_size: int = 28
     channels: int = 1
     factor: int = 4
+    margin: int = 0
     width: int = 64
     encoder_blocks: int = 1
     decoder_blocks: int = 2
@@ -36,7 +39,7 @@ class CompactConfig:
         for name in ("image_size", "channels", "factor", "width", "codebook_size", "code_width"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} is {getattr(self, name)}; it must be at least 1")
-        for name in ("encoder_blocks", "decoder_blocks"):
+        for name in ("margin", "encoder_blocks", "decoder_blocks"):
             if getattr(self, name) < 0:
                 raise InputError(f"{name} is {getattr(self, name)}; it must be 0 or more")
 
@@ -51,8 +54,8 @@ class CompactTokenizer(Tokenizer):
     Config = CompactConfig
 
     def __init__(self, config: CompactConfig = FASHION_MNIST) -> None:
-        super().__init__(config, config.factor)
-        self.factor = config.factor
+        super().__init__(config, config.factor, config.margin)
+        self.factor, self.margin = config.factor, config.margin
         pixels = config.channels * config.factor**2
         self.embed = nn.Conv2d(pixels, config.width, 3, padding=1)
         self.encoder = nn.Sequential(*(Block(config.width) for _ in range(config.encoder_blocks)))
@@ -68,7 +71,8 @@ class CompactTokenizer(Tokenizer):
 
     def to_latents(self, images: Tensor) -> Tensor:
         # fmt: off
-        x = F.pixel_unshuffle(2 * images - 1, self.factor)                    # b c*f*f gh gw
+        x = F.pad(images, (self.margin,) * 4)                                 # b c h+2m w+2m
+        x = F.pixel_unshuffle(2 * x - 1, self.factor)                         # b c*f*f gh gw
         x = self.embed(x.contiguous(memory_format=torch.channels_last))       # b w gh gw
         return self.to_code(self.encoder(x))                                  # b d gh gw
         # fmt: on
@@ -76,7 +80,8 @@ class CompactTokenizer(Tokenizer):
     def to_images(self, latents: Tensor) -> Tensor:
         # fmt: off
         x = self.decoder(self.from_code(latents))                             # b w gh gw
-        return F.pixel_shuffle(self.to_pixels(x), self.factor) / 2 + 0.5      # b c h w
+        x = F.pixel_shuffle(self.to_pixels(x), self.factor) / 2 + 0.5         # b c h+2m w+2m
+        return F.pad(x, (-self.margin,) * 4)                                  # b c h w
         # fmt: on
 
 

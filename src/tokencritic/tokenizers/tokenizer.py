@@ -35,12 +35,17 @@ class Tokenizer(SavedModel):
 
     quantizer: Quantizer
 
-    def __init__(self, config: Any, factor: int) -> None:
-        """config: has `image_size`, `channels` and `codebook_size`. factor: pixels along each side of one token."""
+    def __init__(self, config: Any, factor: int, margin: int = 0) -> None:
+        """config: has `image_size`, `channels` and `codebook_size`. factor: pixels along each side of one token.
+
+        margin: pixels that the network sees around the image, where its size alone is no multiple of the factor.
+        """
         super().__init__(config)
-        if config.image_size < factor or config.image_size % factor:
-            raise InputError(f"image_size is {config.image_size}; it must be a positive multiple of {factor}")
-        side = config.image_size // factor
+        size = config.image_size + 2 * margin
+        if config.image_size < factor or size % factor:
+            around = f" with a margin of {margin} on each side" if margin else ""
+            raise InputError(f"image_size is {config.image_size}{around}; it must be a positive multiple of {factor}")
+        side = size // factor
         self.image_size, self.channels, self.codebook_size = config.image_size, config.channels, config.codebook_size
         self.grid, self.num_tokens = (side, side), side * side
 

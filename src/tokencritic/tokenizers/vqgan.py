@@ -22,7 +22,8 @@ _EPSILON = 1e-6
 class VQGANConfig:
     """Sizes; the defaults are the paper's for 256 x 256 images.
 
-    filters: channels at full resolution. multipliers: of `filters`, one per level, each level but the last at twice the
+    image_size: pixels along each side. channels: 3 for colour, 1 for grey. filters: channels of the network at full resolution.
+    codebook_size: how many codes there are. multipliers: of `filters`, one per level, each level but the last at twice the
     resolution of the next. blocks: residual blocks at each level and in the middle. code_width: numbers in one code.
     """
 

@@ -1,37 +1,219 @@
-"""Checkpoints of a run: whole or not there, and the one before kept in case the newest is damaged."""
+"""Checkpoints of a run: whole or not there, written while training goes on, readable by any number of ranks.
 
+run/checkpoints/000001200/    `torch.distributed.checkpoint` files, and checkpoint.json, which is written last:
+                              the step, whatever else the run notes, and a digest of every other file
+"""
+
+import hashlib
+import json
 import pickle
-import zipfile
+import shutil
+import warnings
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import torch
+from torch import Tensor
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
+from torch.distributed.checkpoint.metadata import Metadata, StorageMeta, TensorStorageMetadata
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import async_save
 
+from tokencritic.errors import InputError
 from tokencritic.files import write_atomically
+from tokencritic.training.distribution import Ranks
 
-_KEPT = 2
-
-
-def save_checkpoint(folder: Path, step: int, state: dict[str, Any]) -> None:
-    """Write `checkpoint-STEP.pt` and remove all but the newest two."""
-    folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(folder / f"checkpoint-{step:09}.pt", lambda path: torch.save(state, path))
-    for old in _newest_first(folder)[_KEPT:]:
-        old.unlink()
+NOTES = "checkpoint.json"
+_ALL = "run"  # one name above all tensors: torch looks at each name of the top level at length
+_NEWEST = 2  # one more than needed, for the day the newest is damaged
 
 
-def load_checkpoint(folder: Path) -> dict[str, Any] | None:
-    """The newest checkpoint that can be read, or None if there is none at all. A damaged one is reported and passed over."""
-    files = _newest_first(folder)
-    for file in files:
+class Checkpoints:
+    """The checkpoints of one run. All ranks make the same calls.
+
+    keep_every: steps of which a checkpoint is kept for good, 0 is none. Otherwise the newest two are kept and the one with
+    the lowest `validation_loss` in its notes.
+    """
+
+    def __init__(self, run: Path, ranks: Ranks, keep_every: int = 0) -> None:
+        self.folder, self.ranks, self.keep_every = run / "checkpoints", ranks, keep_every
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._pending: Future[None] | None = None
+
+    def save(self, state: dict[str, Tensor], notes: dict[str, Any]) -> None:
+        """Copy the tensors and return; they are written meanwhile. notes: JSON values, `step` among them."""
+        self.finish()
+        path = self.folder / f"{notes['step']:09}"
+        partial = path.with_name(path.name + ".partial")
+        if self.ranks.first:
+            shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir(parents=True)
+        self.ranks.wait()
+        one = self.ranks.size == 1
+        _expect_one_process()
+        writer = FileSystemWriter(partial, overwrite=False)
+        written = async_save({_ALL: state}, storage_writer=writer, process_group=self.ranks.files, no_dist=one)
+        self._pending = self._pool.submit(self._complete, written, partial, path, notes)
+
+    def finish(self) -> None:
+        """Wait for what is being written. An error in writing it comes out here."""
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            pending.result()
+
+    def _complete(self, written: Any, partial: Path, path: Path, notes: dict[str, Any]) -> None:
         try:
-            return torch.load(file, map_location="cpu", weights_only=True)
-        except (RuntimeError, OSError, EOFError, pickle.UnpicklingError, zipfile.BadZipFile) as error:
-            # Out of the way: by its number it would be kept in place of good ones.
-            file.replace(file.with_suffix(".damaged"))
-            print(f"{file} is damaged ({type(error).__name__}); looking for the one before", flush=True)
-    return None
+            written.result()
+            if self.ranks.first:
+                digests = {file.name: _digest(file) for file in sorted(partial.iterdir())}
+                text = json.dumps({**notes, "digests": digests}, indent=1)
+                write_atomically(partial / NOTES, lambda file: file.write_text(text, encoding="utf-8"))
+                shutil.rmtree(path, ignore_errors=True)  # the same step of a run that was set back by damage
+                partial.rename(path)
+                self._prune()
+        except (Exception, CheckpointException) as error:  # the latter is no Exception
+            if self.ranks.first:
+                shutil.rmtree(partial, ignore_errors=True)
+            last = f"; {self.folder} still has the ones before" if self._steps() else ""
+            raise InputError(f"{path} could not be written: {_first(error)}{last}") from error
+
+    def newest(self) -> dict[str, Any] | None:
+        """The notes of the newest checkpoint that is whole, None if there is none. A damaged one is reported and set aside."""
+        found = None
+        if self.ranks.first:
+            for path in self._steps():
+                try:
+                    found = _verified(path)
+                    break
+                except InputError as error:
+                    print(f"{error}; it is set aside and the one before is looked for", flush=True)
+                    aside = path.with_name(path.name + ".damaged")
+                    shutil.rmtree(aside, ignore_errors=True)
+                    path.rename(aside)
+        return self.ranks.told(found)
+
+    def load(self, step: int, state: dict[str, Tensor]) -> None:
+        """Fill the tensors in place from the checkpoint of this step."""
+        load_tensors(self.folder / f"{step:09}", state, no_dist=self.ranks.size == 1)
+
+    def _steps(self) -> list[Path]:
+        """Newest first."""
+        return sorted((path for path in self.folder.glob("*") if path.name.isdecimal()), reverse=True)
+
+    def _prune(self) -> None:
+        paths = self._steps()
+        losses = {path: loss for path in paths if (loss := _validation_loss(path)) is not None}
+        best = min(losses, key=losses.__getitem__, default=None)
+        for path in paths[_NEWEST:]:
+            if path != best and not (self.keep_every and int(path.name) % self.keep_every == 0):
+                shutil.rmtree(path)
 
 
-def _newest_first(folder: Path) -> list[Path]:
-    return sorted(folder.glob("checkpoint-*.pt"), reverse=True)
+def best_checkpoint(run: Path) -> Path:
+    """The checkpoint of a run with the lowest validation loss."""
+    paths = [path for path in (run / "checkpoints").glob("*") if path.name.isdecimal()]
+    losses = {path: loss for path in paths if (loss := _validation_loss(path)) is not None}
+    if not losses:
+        raise InputError(f"{run} has no checkpoint with a validation loss")
+    best = min(losses, key=losses.__getitem__)
+    _verified(best)
+    return best
+
+
+def load_tensors(path: Path, state: dict[str, Tensor], no_dist: bool = True) -> None:
+    """Fill the tensors in place from the checkpoint at `path`; they may be some of those it holds."""
+    _expect_one_process()
+    try:
+        load({_ALL: state}, storage_reader=_Reader(path), no_dist=no_dist)
+    except CheckpointException as error:
+        raise InputError(f"{path} cannot be read: {_first(error)}") from error
+
+
+def _expect_one_process() -> None:
+    """torch warns of a run of one even where it is told of it, and from a thread where no context could catch it."""
+    warnings.filterwarnings("ignore", message="torch.distributed is disabled")
+
+
+def _verified(path: Path) -> dict[str, Any]:
+    """The notes of a checkpoint whose every file is as it was written."""
+    try:
+        notes = json.loads((path / NOTES).read_text(encoding="utf-8"))
+        digests = notes["digests"]
+        if not isinstance(notes["step"], int) or not isinstance(digests, dict):
+            raise ValueError("has no step or no digests")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path} is damaged ({NOTES}: {error})") from error
+    for name, digest in digests.items():
+        if not (path / name).is_file():
+            raise InputError(f"{path} is damaged ({name} is missing)")
+        if _digest(path / name) != digest:
+            raise InputError(f"{path} is damaged ({name} is not as it was written)")
+    return {name: value for name, value in notes.items() if name != "digests"}
+
+
+def _validation_loss(path: Path) -> float | None:
+    try:
+        return json.loads((path / NOTES).read_text(encoding="utf-8")).get("validation_loss")
+    except (OSError, ValueError, AttributeError):
+        return None
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _first(error: BaseException) -> BaseException:
+    """The error of the first rank that had one, which `torch.distributed.checkpoint` wraps in its own."""
+    if isinstance(error, CheckpointException) and error.failures:
+        return next(iter(error.failures.values()))[0]
+    return error
+
+
+class _Reader(FileSystemReader):
+    """Reads tensors alone. The usual reader unpickles whatever the metadata file holds; this one knows a handful of names."""
+
+    def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
+        with (Path(self.path) / ".metadata").open("rb") as file:
+            metadata = _MetadataUnpickler(file).load()
+        if not isinstance(metadata, Metadata):
+            raise InputError(f"{self.path}/.metadata holds a {type(metadata).__name__}; expected Metadata")
+        if not all(isinstance(entry, TensorStorageMetadata) for entry in metadata.state_dict_metadata.values()):
+            raise InputError(f"{self.path} holds something else than tensors; it is not a checkpoint of ours")
+        metadata.storage_meta = metadata.storage_meta or StorageMeta()
+        metadata.storage_meta.load_id = self.load_id
+        return metadata
+
+
+class _MetadataUnpickler(pickle.Unpickler):
+    _MODULES = ("torch.distributed.checkpoint.metadata", "torch.distributed.checkpoint.filesystem")
+    _NAMES = frozenset(
+        {
+            ("torch", "Size"),
+            ("torch.serialization", "_get_layout"),
+            ("pathlib", "PosixPath"),
+            ("pathlib", "WindowsPath"),
+            ("collections", "OrderedDict"),
+        }
+    )
+    _CLASSES = frozenset(
+        {
+            "Metadata",
+            "TensorStorageMetadata",
+            "TensorProperties",
+            "ChunkStorageMetadata",
+            "MetadataIndex",
+            "StorageMeta",
+            "_MEM_FORMAT_ENCODING",
+            "_StorageInfo",
+        }
+    )
+
+    def find_class(self, module: str, name: str) -> Callable[..., Any]:
+        dtype = module == "torch" and name.startswith(("float", "bfloat", "int", "uint", "bool"))
+        ours = module in self._MODULES and name in self._CLASSES
+        if dtype or ours or (module, name) in self._NAMES:
+            return super().find_class(module, name)
+        raise InputError(f"a checkpoint's metadata names {module}.{name}, which is never loaded")

@@ -1,168 +1,312 @@
-"""One loop for every model: it is given a task, and knows nothing of what is learned."""
+"""One loop for every model: it is given a task, and knows nothing of what is learned.
 
+The examples, the masks, the draws and the dropout of a step are functions of (seed, step), so a run that is cut off goes on
+as if it had not been, and on any number of ranks.
+"""
+
+import fcntl
 import json
 import math
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
 
+from tokencritic.data.order import ExampleOrder, split_rows
 from tokencritic.errors import InputError
 from tokencritic.files import write_atomically
-from tokencritic.models.saved import SavedModel
+from tokencritic.models.saved import write_model
+from tokencritic.models.transformer import Block, Trunk
 from tokencritic.progress import Progress
-from tokencritic.training.checkpoint import load_checkpoint, save_checkpoint
-from tokencritic.training.optimizer import Average, OptimizerSettings, learning_rate, make_optimizer
+from tokencritic.training.checkpoint import Checkpoints
+from tokencritic.training.distribution import Ranks, joined, spread, whole
+from tokencritic.training.log import RunLog
+from tokencritic.training.optimizer import (
+    Average,
+    OptimizerSettings,
+    learning_rate,
+    make_optimizer,
+    optimizer_tensors,
+    scale_gradients,
+)
+from tokencritic.training.settings import TrainingSettings
+from tokencritic.training.task import Task, example_seeds
+
+_VALIDATED = 1024  # held-out examples at most; every rank goes through all of them
+_FIRST = 10  # steps whose mean loss later ones are held against
 
 
-class Task(Protocol):
-    """What is learned. `model` is what is kept; the task's own state is whatever else belongs to the run."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def model(self) -> SavedModel: ...
-
-    def loss(self, step: int) -> tuple[Tensor, dict[str, float]]:
-        """The loss of a step's batch, a scalar, and numbers for the log. A pure function of the step and the weights."""
-        ...
-
-    def after_step(self, step: int, progress: float) -> None:
-        """Whatever else moves, such as a codebook or a discriminator. progress: the share of the run that is done."""
-        ...
-
-    def facts(self) -> dict[str, Any]:
-        """What must be the same when a run goes on, as JSON values by name."""
-        ...
-
-    def state_dict(self) -> dict[str, Any]: ...
-
-    def load_state_dict(self, state: dict[str, Any], /) -> None: ...
-
-
-@dataclass(frozen=True)
-class RunSettings:
-    """How long, and what is written when.
-
-    steps: how many; None with `minutes`, a wall-clock budget that the schedule is fitted to (time before a resume counts).
-    """
-
-    steps: int | None = None
-    minutes: float | None = None
-    checkpoint_seconds: float = 60.0
-    log_every: int = 50
-
-    def __post_init__(self) -> None:
-        if (self.steps is None) == (self.minutes is None):
-            raise InputError(f"steps is {self.steps} and minutes is {self.minutes}; give one of them")
-        length = self.minutes if self.steps is None else self.steps
-        if not (length and math.isfinite(length) and length > 0):
-            raise InputError(f"steps is {self.steps} and minutes is {self.minutes}; it must be positive")
-
-
-def train(task: Task, run: Path, optimization: OptimizerSettings, settings: RunSettings) -> None:
+def train(
+    task: Task, run: Path, optimization: OptimizerSettings, settings: TrainingSettings, device: str = "cpu"
+) -> None:
     """Train until the end, or until SIGTERM or Ctrl-C; the same call goes on from the last checkpoint.
 
-    Writes `run/checkpoint-*.pt`, `run/log.jsonl`, and the averaged weights as the model folder `run/NAME`.
+    Writes `run/checkpoints/`, `run/log.jsonl`, `run/pictures/`, `run/run.json`, and the averaged weights as the model folder
+    `run/NAME`. Under `torchrun` all ranks call it.
     """
-    run.mkdir(parents=True, exist_ok=True)
-    optimizer, average = make_optimizer(task.model, optimization), Average(task.model, optimization.ema)
-    parts = {"model": task.model, "average": average, "optimizer": optimizer, "task": task}
-    step, seconds = _restore(run, task, parts)
-    saved = time.monotonic()
-    start = saved - seconds
-    total = settings.steps if settings.steps is not None else math.ceil((settings.minutes or 0) * 60)
-    done = step if settings.steps is not None else min(int(seconds), total)
-    unit = "steps" if settings.steps is not None else "seconds"
-    task.model.train()
-    with _asked_to_stop() as asked, Progress(total, f"training the {task.name}", unit, done=done) as progress:
-        while True:
-            seconds = time.monotonic() - start
-            share = step / total if settings.steps is not None else seconds / total
-            if share >= 1 or asked:
-                break
-            for group in optimizer.param_groups:
-                group["lr"] = learning_rate(optimization, share)
-            loss, numbers = task.loss(step)
-            loss.backward()
-            norm = nn.utils.clip_grad_norm_(task.model.parameters(), optimization.clip)
-            if not torch.isfinite(norm):
-                raise InputError(f"the loss is {loss.item()} at step {step}; {run} still has the last good checkpoint")
-            optimizer.step()
-            optimizer.zero_grad()
-            task.after_step(step, share)
-            average.update(task.model, step)
-            if step % settings.log_every == 0:
-                _log(run, {"step": step, "seconds": round(seconds, 1), "loss": loss.item(), **numbers})
-            step += 1
-            progress.advance((step if settings.steps is not None else min(int(seconds), total)) - progress.done)
-            if time.monotonic() - saved > settings.checkpoint_seconds:
-                _save(run, task, parts, step, time.monotonic() - start)
-                saved = time.monotonic()
-    _save(run, task, parts, step, time.monotonic() - start)
-    what = "stopped; the same command goes on" if share < 1 else f"wrote {run / task.name}"
-    print(f"{step} steps in {(time.monotonic() - start) / 60:.1f} minutes; {what}", flush=True)
+    with joined(device) as ranks, _claimed(run, ranks), _asked_to_stop() as asked:
+        _Run(task, run, optimization, settings, ranks).go(asked)
 
 
-def _restore(run: Path, task: Task, parts: dict[str, Any]) -> tuple[int, float]:
-    state = load_checkpoint(run)
-    if state is None:
-        return 0, 0.0
-    now = json.loads(json.dumps(task.facts()))
-    if other := [name for name in now if state["facts"].get(name) != now[name]]:
-        there = state["facts"].get(other[0])
+class _Run:
+    def __init__(
+        self, task: Task, run: Path, optimization: OptimizerSettings, settings: TrainingSettings, ranks: Ranks
+    ) -> None:
+        self.task, self.run, self.optimization, self.settings, self.ranks = task, run, optimization, settings, ranks
+        parts = ranks.size * settings.accumulation
+        if settings.batch_size % parts:
+            raise InputError(
+                f"batch_size is {settings.batch_size}; it must be a multiple of {parts}, "
+                f"{ranks.size} ranks times an accumulation of {settings.accumulation}"
+            )
+        split = split_rows(task.num_rows, task.num_images, settings.held_out)
+        self.train_rows = split.train
+        chosen = np.linspace(0, len(split.held_out), min(_VALIDATED, len(split.held_out)), endpoint=False).astype(int)
+        self.held_out = torch.from_numpy(split.held_out[chosen])
+        self.order = ExampleOrder(len(split.train), settings.batch_size, settings.seed)
+        self.total = _length(settings, len(split.train))
+        task.to(ranks.device)
+        model = task.model.train()
+        for module in model.modules():
+            if isinstance(module, Trunk):
+                module.recompute_activations = settings.recompute_activations
+            if isinstance(module, Block) and settings.compile:
+                module.compile()
+        self.network = spread(model, ranks, settings.distribution)
+        self.optimizer = make_optimizer(model, optimization)
+        self.average = Average(model, optimization.ema)
+        self.checkpoints = Checkpoints(run, ranks, settings.keep_every)
+        self.state = _named("model", model.state_dict()) | _named("average", self.average.values)
+        self.state |= _named("optimizer", optimizer_tensors(model, self.optimizer)) | _named("task", task.state_dict())
+        self.facts = json.loads(json.dumps(task.facts())) | {
+            name: getattr(settings, name) for name in ("batch_size", "seed", "held_out")
+        }
+        self.step, self.seconds, self.first_losses = 0, 0.0, []
+        self.unchecked: list[tuple[int, Tensor]] = []
+        self.validation_loss: float | None = None
+
+    def go(self, asked: list[int]) -> None:
+        self._restore()
+        began = self.step
+        self.log = RunLog(self.run, self.step, self.settings.tensorboard) if self.ranks.first else None
+        self.saved = self.validated = time.monotonic()
+        self.start = self.saved - self.seconds
+        unit = "seconds" if self.settings.minutes is not None else "steps"
+        with Progress(
+            self.total, f"training the {self.task.name}", unit, done=self._done(), shown=self.ranks.first
+        ) as progress:
+            while True:
+                share, stop = self.ranks.largest([self._share(), float(bool(asked))])
+                if share >= 1 or stop:
+                    break
+                loss = self._one_step(share)
+                progress.advance(self._done() - progress.done, self._note(loss, began))
+                self._write_what_is_due()
+        if self.step > began or not (self.run / self.task.name).exists():
+            if share >= 1:
+                self._validate()
+            self._save()
+        self.checkpoints.finish()
+        if self.log is not None:
+            self.log.close()
+            what = f"wrote {self.run / self.task.name}" if share >= 1 else "stopped; the same command goes on"
+            print(f"{self.step} steps in {(time.monotonic() - self.start) / 60:.1f} minutes; {what}", flush=True)
+
+    def _share(self) -> float:
+        """Of the run that is done; by the clock of the first rank."""
+        if self.settings.minutes is None:
+            return self.step / self.total
+        return (time.monotonic() - self.start) / (60 * self.settings.minutes) if self.ranks.first else 0.0
+
+    def _done(self) -> int:
+        if self.settings.minutes is None:
+            return self.step
+        return min(int(time.monotonic() - self.start) if self.step else int(self.seconds), self.total)
+
+    def _note(self, loss: float | None, began: int) -> str:
+        """For the progress bar; a budget of time shows the rate of steps here."""
+        if loss is None or self.settings.minutes is None:
+            return "" if loss is None else f"loss {loss:.4g}"
+        rate = (self.step - began) / max(time.monotonic() - self.start - self.seconds, 1e-9)
+        return f"step {self.step}, {rate:.3g} steps/s, loss {loss:.4g}"
+
+    def _one_step(self, share: float) -> float | None:
+        """One update. Returns the loss where it was looked at: on a GPU, looking at each would hold up the queue."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate(self.optimization, share)
+        loss, numbers = self._accumulate(self._rows(self.step)[self.ranks.rank :: self.ranks.size])
+        norm = scale_gradients(self.network, self.ranks.size / loss[1], self.optimization.clip)
+        self.unchecked.append((self.step, torch.stack([loss[0] / loss[1], norm])))
+        logged = self.step % self.settings.log_every == 0
+        seen = self._check() if logged or self.ranks.device.type == "cpu" else None
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.task.after_step(self.step, share)
+        self.average.update(self.step)
+        if logged:
+            assert seen is not None
+            means = self.ranks.total(torch.stack([*numbers.values()])) / self.ranks.size if numbers else []
+            if self.log is not None:
+                facts = {"loss": seen[0], "norm": seen[1], "rate": learning_rate(self.optimization, share)}
+                facts |= {"seconds": round(time.monotonic() - self.start, 1)}
+                facts |= {name: float(value) for name, value in zip(numbers, means, strict=True)}
+                self.log.numbers("training", self.step, facts)
+        self.step += 1
+        return seen[0] if seen is not None else None
+
+    def _accumulate(self, rows: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """Gradients of the sum of the losses. Returns that sum and how many they were, (2,) over all ranks, and the numbers."""
+        place = torch.tensor([self.ranks.rank])
+        torch.manual_seed(int(example_seeds(self.settings.seed, self.step, place)))  # for dropout
+        total, gathered = torch.zeros(2, device=self.ranks.device), []
+        parts = rows.chunk(self.settings.accumulation)
+        for place, part in enumerate(parts):
+            with self._synchronized(place == len(parts) - 1), self._precision():
+                loss = self.task.loss(self.network, part, self.step)
+                value = loss.values.float().sum()
+                value.backward()
+            total += torch.stack([value.detach(), value.new_tensor(loss.values.numel())])
+            gathered.append(loss.numbers)
+        numbers = {name: torch.stack([part[name].detach().float() for part in gathered]).mean() for name in gathered[0]}
+        return self.ranks.total(total), numbers
+
+    def _synchronized(self, last: bool) -> Any:
+        """Gradients go over the network once a step, with the last part."""
+        if isinstance(self.network, DistributedDataParallel):
+            return nullcontext() if last else self.network.no_sync()
+        if hasattr(self.network, "set_requires_gradient_sync"):
+            self.network.set_requires_gradient_sync(last)  # pyright: ignore[reportCallIssue]
+        return nullcontext()
+
+    def _precision(self) -> Any:
+        enabled = self.settings.precision == "bfloat16"
+        return torch.autocast(self.ranks.device.type, torch.bfloat16, enabled=enabled)
+
+    def _rows(self, step: int) -> Tensor:
+        return torch.from_numpy(self.train_rows[self.order.batch(step)])
+
+    def _check(self) -> list[float]:
+        """Look at the losses so far; returns the newest loss and norm of the gradient."""
+        pairs = torch.stack([pair for _, pair in self.unchecked]).tolist()
+        for (step, _), (loss, norm) in zip(self.unchecked, pairs, strict=True):
+            if len(self.first_losses) < _FIRST:
+                self.first_losses.append(loss)
+            limit = self.settings.explosion * abs(sum(self.first_losses) / len(self.first_losses))
+            if not math.isfinite(loss + norm) or (len(self.first_losses) == _FIRST and loss > limit):
+                self._give_up(step, loss, norm)
+        self.unchecked.clear()
+        return pairs[-1]
+
+    def _give_up(self, step: int, loss: float, norm: float) -> None:
+        self.checkpoints.finish()
+        rows, found = self._rows(step).tolist(), self.checkpoints.newest()
+        last = f"checkpoint {found['step']} is the last good one" if found else "there is no checkpoint yet"
+        text = json.dumps({"step": step, "loss": str(loss), "norm": str(norm), "rows": rows})
+        if self.ranks.first:
+            write_atomically(self.run / "stopped.json", lambda path: path.write_text(text, encoding="utf-8"))
         raise InputError(
-            f"{run} has another {other[0]} ({there} there, {now[other[0]]} now); choose another run folder"
+            f"the loss is {loss:.4g} and the gradient's norm {norm:.4g} at step {step}, on the rows {rows[:8]} ... (all of "
+            f"them in {self.run / 'stopped.json'}); {last}"
         )
-    log = run / "log.jsonl"
-    if log.exists():  # what a cut-off run logged after its last checkpoint is done again
-        lines = [line for line in log.read_text(encoding="utf-8").splitlines(True) if _step_of(line) < state["step"]]
-        write_atomically(log, lambda path: path.write_text("".join(lines), encoding="utf-8"))
-    for name, part in parts.items():
-        part.load_state_dict(state[name])
-    torch.set_rng_state(state["random"])
-    print(f"going on at step {state['step']}", flush=True)
-    return state["step"], state["seconds"]
+
+    def _write_what_is_due(self) -> None:
+        now, settings = time.monotonic(), self.settings
+        validate = self.ranks.first and now - self.validated > settings.validate_seconds
+        save = self.ranks.first and now - self.saved > settings.checkpoint_seconds
+        save |= bool(settings.keep_every and self.step % settings.keep_every == 0)
+        validate, save = self.ranks.largest([float(validate), float(save)])
+        if validate:
+            self._validate()
+        if validate or save:
+            self._save()
+
+    def _validate(self) -> None:
+        """Numbers and pictures of the averaged weights."""
+        with self.average.applied(), torch.no_grad(), self._precision():
+            self.network.eval()
+            numbers = self.task.validate(self.network, self.held_out) if len(self.held_out) else {}
+            pictures = self.task.pictures(self.network)
+            self.network.train()
+        self.validation_loss = numbers.get("loss")
+        if self.log is not None:
+            self.log.numbers("validation", self.step, numbers)
+            self.log.pictures(self.step, pictures)
+        self.validated = time.monotonic()
+
+    def _save(self) -> None:
+        if self.unchecked:
+            self._check()
+        notes = {"step": self.step, "seconds": time.monotonic() - self.start, "facts": self.facts}
+        notes |= {"first_losses": self.first_losses, "validation_loss": self.validation_loss}
+        self.validation_loss = None
+        self.checkpoints.save(self.state, notes)
+        averaged = {name: whole(value).cpu() for name, value in self.average.values.items()}
+        if self.ranks.first:
+            write_model(self.run / self.task.name, self.task.model.config, averaged)
+        self.saved = time.monotonic()
+
+    def _restore(self) -> None:
+        text = json.dumps({"name": self.task.name, "facts": self.facts}, indent=1)
+        notes = self.checkpoints.newest()
+        if notes is not None:
+            for name, now in self.facts.items():
+                if (there := notes["facts"].get(name)) != now:
+                    raise InputError(
+                        f"{self.run} has another {name} ({there} there, {now} now); choose another run folder"
+                    )
+            self.checkpoints.load(notes["step"], self.state)
+            self.step, self.seconds, self.first_losses = notes["step"], notes["seconds"], notes["first_losses"]
+        if self.ranks.first:
+            write_atomically(self.run / "run.json", lambda path: path.write_text(text, encoding="utf-8"))
+            if notes is not None:
+                print(f"going on at step {self.step}", flush=True)
 
 
-def _save(run: Path, task: Task, parts: dict[str, Any], step: int, seconds: float) -> None:
-    state = {name: part.state_dict() for name, part in parts.items()}
-    facts = json.loads(json.dumps(task.facts()))
-    random = torch.get_rng_state()
-    save_checkpoint(run, step, {**state, "facts": facts, "step": step, "seconds": seconds, "random": random})
-    own = {name: value.clone() for name, value in task.model.state_dict().items()}
-    task.model.load_state_dict(parts["average"].state_dict())
-    task.model.save_pretrained(run / task.name)
-    task.model.load_state_dict(own)
+def _length(settings: TrainingSettings, num_rows: int) -> int:
+    """Of the run, in steps, or in seconds for a budget of time."""
+    if settings.steps is not None:
+        return settings.steps
+    if settings.epochs is not None:
+        return math.ceil(settings.epochs * num_rows / settings.batch_size)
+    if settings.minutes is not None:
+        return math.ceil(60 * settings.minutes)
+    raise InputError("none of steps, epochs and minutes is given; give one of them")
 
 
-def _step_of(line: str) -> float:
-    """The step of a log line; a half-written last one is after all."""
-    try:
-        return json.loads(line)["step"]
-    except (ValueError, KeyError, TypeError):
-        return math.inf
+def _named(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {f"{prefix}.{name}": tensor for name, tensor in tensors.items()}
 
 
-def _log(run: Path, numbers: dict[str, Any]) -> None:
-    with (run / "log.jsonl").open("a", encoding="utf-8") as file:
-        file.write(json.dumps(numbers) + "\n")
+@contextmanager
+def _claimed(run: Path, ranks: Ranks) -> Iterator[None]:
+    """The folder, for this run alone: two that write into one would spoil both."""
+    with ExitStack() as stack:
+        taken = False
+        if ranks.first:
+            run.mkdir(parents=True, exist_ok=True)
+            lock = stack.enter_context((run / ".lock").open("w"))
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                taken = True
+        if ranks.told(taken):
+            raise InputError(f"{run} is in use by another training; wait for its end, or choose another run folder")
+        yield
 
 
 @contextmanager
 def _asked_to_stop() -> Iterator[list[int]]:
     """A list that is empty until SIGTERM or Ctrl-C comes."""
     asked: list[int] = []
-    before = {
-        number: signal.signal(number, lambda got, _: asked.append(got)) for number in (signal.SIGTERM, signal.SIGINT)
-    }
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    before = {number: signal.signal(number, lambda got, _: asked.append(got)) for number in numbers}
     try:
         yield asked
     finally:

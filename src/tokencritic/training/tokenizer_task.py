@@ -2,16 +2,25 @@
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+import torch.distributed as dist
+import torch.nn.functional as F
+from PIL import Image
+from torch import Tensor, nn
 
-from tokencritic.tokenizers.quantizer import CodebookUpkeep, squared_distances
+from tokencritic.errors import InputError
+from tokencritic.image_forms import to_pil
+from tokencritic.pictures.grids import grid
+from tokencritic.tokenizers.quantizer import CodebookUpkeep, code_counts, perplexity, squared_distances
 from tokencritic.tokenizers.tokenizer import Tokenizer, TokenizerOutput
 from tokencritic.training import tokenizer_losses as losses
 from tokencritic.training.discriminator import PatchDiscriminator
+from tokencritic.training.optimizer import OptimizerSettings, make_optimizer, optimizer_tensors
+from tokencritic.training.task import Loss
 
+_VALIDATED_AT_ONCE = 64
 _SETTLED = 0.8  # of a run; after it no code is re-seeded, so that decoder and average can settle on the codebook
 
 
@@ -20,8 +29,11 @@ class TokenizerObjective:
     """The weight of each term.
 
     squared, absolute: of the pixel errors. commitment: draws latents to codes. entropy: sharp choices, even use.
-    perceptual: LPIPS. adversarial: of the patch discriminator, times the adaptive weight if `adaptive`; it joins in after
-    `adversarial_after` steps. gradient_penalty: R1, every 16th step. discriminator_filters, _levels: its size.
+    perceptual: LPIPS. perceptual_scale: how many times both images are enlarged for it, as it is blind to small ones.
+    perceptual_after: the step at which it joins in; on small images it costs most of a step. adversarial: of the patch
+    discriminator. adaptive: multiply it by what balances its pull on the decoder. adversarial_after: the step at which it
+    joins in.
+    gradient_penalty: R1, every 16th step. discriminator_filters, _levels: its size. discriminator_rate: its learning rate.
     """
 
     squared: float = 1.0
@@ -29,6 +41,8 @@ class TokenizerObjective:
     commitment: float = 0.025
     entropy: float = 0.0
     perceptual: float = 0.0
+    perceptual_scale: int = 1
+    perceptual_after: int = 0
     adversarial: float = 0.0
     adaptive: bool = False
     adversarial_after: int = 1000
@@ -37,21 +51,42 @@ class TokenizerObjective:
     discriminator_levels: int = 2
     discriminator_rate: float = 5e-4
 
+    def __post_init__(self) -> None:
+        if self.perceptual_scale < 1:
+            raise InputError(f"perceptual_scale is {self.perceptual_scale}; it must be at least 1")
+
+
+class Images(Protocol):
+    """(rows, step) -> (b, c, h, w) float in [0, 1]; a step of None gives each image without chance. `ImageBatches` is one."""
+
+    def __len__(self) -> int: ...
+
+    def __call__(self, rows: Tensor, step: int | None, /) -> Tensor: ...
+
+    def facts(self) -> dict[str, Any]:
+        """Which images these are, as JSON values."""
+        ...
+
 
 class TokenizerTask:
-    """images: step -> (b, c, h, w) float in [0, 1], a pure function of the step. perceptual: LPIPS, if its weight is not 0."""
+    """Learns to compress and restore images.
+
+    perceptual: LPIPS, (b, c, h, w) twice -> (b,), if its weight is not 0.
+    """
 
     name = "tokenizer"
 
     def __init__(
         self,
         model: Tokenizer,
-        images: Callable[[int], Tensor],
+        images: Images,
         objective: TokenizerObjective,
         perceptual: Callable[[Tensor, Tensor], Tensor] | None = None,
         seed: int = 0,
     ) -> None:
-        self.model, self.images, self.objective, self.perceptual, self.seed = model, images, objective, perceptual, seed
+        self.model, self.images, self.objective, self.seed = model, images, objective, seed
+        self.num_rows = self.num_images = len(images)
+        self.perceptual = perceptual if objective.perceptual else None
         model.quantizer.codebook.requires_grad_(False)  # moved by the upkeep, as the mean of the latents that chose it
         self.upkeep = CodebookUpkeep(model.quantizer)
         self.discriminator: PatchDiscriminator | None = None
@@ -59,76 +94,107 @@ class TokenizerTask:
             self.discriminator = PatchDiscriminator(
                 model.channels, objective.discriminator_filters, objective.discriminator_levels
             )
-            rate = objective.discriminator_rate
-            self.optimizer = torch.optim.AdamW(self.discriminator.parameters(), rate, betas=(0.5, 0.9), fused=True)
-        self._last: tuple[Tensor, TokenizerOutput] | None = None
+        self._seen: list[tuple[Tensor, TokenizerOutput]] = []  # in the parts of this step
 
-    def loss(self, step: int) -> tuple[Tensor, dict[str, float]]:
-        images = self.images(step)
-        out = self.model(images)
+    def to(self, device: torch.device) -> None:
+        for part in (self.model, self.upkeep, self.discriminator, self.perceptual):
+            if isinstance(part, nn.Module):
+                part.to(device)
+        if self.discriminator is not None:  # only now: an optimizer's state lies where the weights lie
+            rate = self.objective.discriminator_rate
+            settings = OptimizerSettings(rate, betas=(0.5, 0.9), weight_decay=0.01)
+            self.optimizer = make_optimizer(self.discriminator, settings)
+
+    def loss(self, network: nn.Module, rows: Tensor, step: int) -> Loss:
+        images = self._images(rows, step)
+        out: TokenizerOutput = network(images)
         weights = self.objective
-        squared = losses.squared_error(out.reconstruction, images).mean()
-        likeness = (
-            weights.squared * squared + weights.absolute * losses.absolute_error(out.reconstruction, images).mean()
-        )
-        if self.perceptual is not None and weights.perceptual:
-            likeness = likeness + weights.perceptual * self.perceptual(out.reconstruction, images).mean()
-        total = likeness + weights.commitment * losses.commitment_error(out.latents, out.quantized).mean()
+        squared = losses.squared_error(out.reconstruction, images).flatten(1).mean(1)  # b
+        absolute = losses.absolute_error(out.reconstruction, images).flatten(1).mean(1)
+        likeness = weights.squared * squared + weights.absolute * absolute
+        if self.perceptual is not None and step >= weights.perceptual_after:
+            pair = (_enlarged(side, weights.perceptual_scale) for side in (out.reconstruction, images))
+            likeness = likeness + weights.perceptual * self.perceptual(*pair)
+        commitment = losses.commitment_error(out.latents, out.quantized).flatten(1).mean(1)
+        total = likeness + weights.commitment * commitment
         if weights.entropy:
-            rows = out.latents.permute(0, 2, 3, 1).flatten(0, 2)
-            distances = squared_distances(rows, self.model.quantizer.codebook)
-            total = total + weights.entropy * losses.affinity_entropy(distances).mean()
-        if self._adversarial(step):
-            total = total + self._fooling(out, likeness)
-        self._last = images, out
-        return total, {"squared_error": squared.item(), "perplexity": self.upkeep.perplexity()}
+            latents = out.latents.permute(0, 2, 3, 1).flatten(0, 2)
+            distances = squared_distances(latents, self.model.quantizer.codebook)
+            total = total + weights.entropy * losses.affinity_entropy(distances).view(len(images), -1).mean(1)
+        if self.discriminator is not None and step >= self.objective.adversarial_after:
+            total = total + self._fooling(out, likeness.mean())
+        seen = TokenizerOutput(out.reconstruction.detach(), out.tokens, out.latents.detach(), out.quantized.detach())
+        self._seen.append((images, seen))
+        return Loss(total, {"squared_error": squared.mean(), "perplexity": perplexity(self.upkeep.counts)})
 
     def after_step(self, step: int, progress: float) -> None:
-        assert self._last is not None
-        images, out = self._last
+        images = torch.cat([images for images, _ in self._seen])
+        latents = torch.cat([out.latents for _, out in self._seen])
+        tokens = torch.cat([out.tokens for _, out in self._seen])
         rng = torch.Generator().manual_seed(self.seed * 1_000_003 + step)
-        self.upkeep.update(self.model.quantizer, out.latents, out.tokens, rng, reseed=progress < _SETTLED)
-        if (
-            self.discriminator is not None and step >= self.objective.adversarial_after // 2
-        ):  # it learns before it is heard
-            self._train_discriminator(step, images, out.reconstruction.detach())
-        self._last = None
+        self.upkeep.update(self.model.quantizer, latents, tokens, rng, reseed=progress < _SETTLED)
+        if self.discriminator is not None and step >= self.objective.adversarial_after // 2:  # it learns, then is heard
+            self._train_discriminator(step, images, torch.cat([out.reconstruction for _, out in self._seen]))
+        self._seen.clear()
+
+    def validate(self, network: nn.Module, rows: Tensor) -> dict[str, float]:
+        squared, counts = [], torch.zeros(self.model.codebook_size)
+        for part in rows.split(_VALIDATED_AT_ONCE):
+            images = self._images(part, None)
+            out: TokenizerOutput = network(images)
+            squared.append(losses.squared_error(out.reconstruction.clamp(0, 1), images).flatten(1).mean(1))
+            counts += code_counts(out.tokens, self.model.codebook_size).cpu()
+        error = torch.cat(squared)
+        psnr = float(-10 * error.clamp(min=1e-10).log10().mean())
+        return {"loss": float(error.mean()), "psnr": psnr, "perplexity": float(perplexity(counts))}
+
+    def pictures(self, network: nn.Module) -> dict[str, Image.Image]:
+        """Originals, each row of them above its reconstructions."""
+        images = self._images(torch.arange(min(16, self.num_rows)), None)
+        pairs = zip(images.split(8), network(images).reconstruction.clamp(0, 1).split(8), strict=True)
+        arrays = torch.cat([image for pair in pairs for image in pair]).permute(0, 2, 3, 1).cpu().numpy()
+        return {"reconstructions": grid([to_pil(array) for array in arrays], columns=8)}
 
     def facts(self) -> dict[str, Any]:
-        return {"config": asdict(self.model.config), "objective": asdict(self.objective), "seed": self.seed}
+        return {"config": asdict(self.model.config), "objective": asdict(self.objective), **self.images.facts()}
 
-    def state_dict(self) -> dict[str, Any]:
-        state: dict[str, Any] = {"upkeep": self.upkeep.state_dict()}
+    def state_dict(self) -> dict[str, Tensor]:
+        state = {f"upkeep.{name}": value for name, value in self.upkeep.state_dict().items()}
         if self.discriminator is not None:
-            state |= {"discriminator": self.discriminator.state_dict(), "optimizer": self.optimizer.state_dict()}
+            state |= {f"discriminator.{name}": value for name, value in self.discriminator.state_dict().items()}
+            moments = optimizer_tensors(self.discriminator, self.optimizer)
+            state |= {f"optimizer.{name}": value for name, value in moments.items()}
         return state
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.upkeep.load_state_dict(state["upkeep"])
-        if self.discriminator is not None:
-            self.discriminator.load_state_dict(state["discriminator"])
-            self.optimizer.load_state_dict(state["optimizer"])
-
-    def _adversarial(self, step: int) -> bool:
-        return self.discriminator is not None and step >= self.objective.adversarial_after
+    def _images(self, rows: Tensor, step: int | None) -> Tensor:
+        return self.images(rows, step).to(self.upkeep.counts.device)
 
     def _fooling(self, out: TokenizerOutput, likeness: Tensor) -> Tensor:
         assert self.discriminator is not None
         self.discriminator.requires_grad_(False)
-        fooling = losses.fooling_loss(self.discriminator(out.reconstruction)).mean()
+        fooling = losses.fooling_loss(self.discriminator(out.reconstruction)).flatten(1).mean(1)  # b
         self.discriminator.requires_grad_(True)
         weight = self.objective.adversarial
         if self.objective.adaptive:
-            weight = weight * losses.adaptive_weight(likeness, fooling, self.model.last_layer)
+            weight = weight * losses.adaptive_weight(likeness, fooling.mean(), self.model.last_layer)
         return weight * fooling
 
     def _train_discriminator(self, step: int, images: Tensor, fakes: Tensor) -> None:
         assert self.discriminator is not None
         loss = losses.discriminator_loss(self.discriminator(images), self.discriminator(fakes)).mean()
         if self.objective.gradient_penalty and step % 16 == 0:
-            loss = (
-                loss + 16 * self.objective.gradient_penalty * losses.gradient_penalty(self.discriminator, images).mean()
-            )
+            penalty = losses.gradient_penalty(self.discriminator, images).mean()
+            loss = loss + 16 * self.objective.gradient_penalty * penalty
         loss.backward()
+        if dist.is_initialized():
+            for parameter in self.discriminator.parameters():
+                assert parameter.grad is not None
+                dist.all_reduce(parameter.grad)
+                parameter.grad /= dist.get_world_size()
         self.optimizer.step()
         self.optimizer.zero_grad()
+
+
+def _enlarged(images: Tensor, times: int) -> Tensor:
+    """(b, c, h, w) -> (b, c, times h, times w), bilinear."""
+    return images if times == 1 else F.interpolate(images, scale_factor=times, mode="bilinear")

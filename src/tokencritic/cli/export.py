@@ -1,0 +1,25 @@
+"""`token-critic export`: the model of a training run as a part of a pipeline folder."""
+
+from tokencritic.cli.arguments import make_parser, parse
+
+
+def main(arguments: list[str]) -> None:
+    parser = make_parser(
+        "export",
+        "Put the averaged model of a run into a pipeline folder, beside the parts that are there. Begin with the tokenizer.",
+    )
+    parser.add_argument("run", help="the folder of the run")
+    parser.add_argument("folder", help="the pipeline folder; it is made if there is none")
+    parser.add_argument("--half", action="store_true", help="write float16 weights; a tokenizer's stay float32")
+    text = "the checkpoint of the lowest validation loss instead of the last weights"
+    parser.add_argument("--best", action="store_true", help=text)
+    given = parse(parser, arguments)
+
+    from tokencritic.export import export, read_run
+
+    done = export(given.run, given.folder, half=given.half, best=given.best)
+    for note in done.notes:
+        print(f"note: {note}")
+    print(f"wrote the {read_run(given.run).name} to {given.folder}, which has {', '.join(done.parts)}")
+    if done.missing:
+        print(f"{given.folder} is not a pipeline yet; it needs a {' and a '.join(done.missing)}")

@@ -1,0 +1,138 @@
+"""From settings and flags to a task: opens the data and makes the model."""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from jsonargparse import Namespace
+
+from tokencritic.data.images import ImageBatches, channels_of
+from tokencritic.data.sources import open_source
+from tokencritic.data.tokens import TokenArrays
+from tokencritic.data.transforms import Preprocess
+from tokencritic.errors import InputError
+from tokencritic.export import read_run
+from tokencritic.models.classifier import Classifier
+from tokencritic.models.critic import CriticConfig
+from tokencritic.models.generator import Generator
+from tokencritic.tokenizers.loading import KINDS, load_tokenizer
+from tokencritic.tokenizers.tokenizer import Tokenizer
+from tokencritic.training.classifier_task import ClassifierTask
+from tokencritic.training.critic_task import CriticTask, make_critic
+from tokencritic.training.generator_task import GeneratorTask
+from tokencritic.training.perceptual import Lpips
+from tokencritic.training.task import Task
+from tokencritic.training.token_rows import sizes_of
+from tokencritic.training.tokenizer_task import TokenizerTask
+
+
+def make_task(model: str, settings: Any, preset: Any, given: Namespace) -> tuple[Task, Any]:
+    """The task and the settings in effect: sizes that follow from the data are theirs.
+
+    settings: the preset with what was asked for. given: the flags that name files.
+    """
+    make: dict[str, Callable[..., Task]] = {
+        "tokenizer": _tokenizer,
+        "generator": _generator,
+        "critic": _critic,
+        "classifier": _classifier,
+    }
+    task = make[model](settings, preset, given)
+    return task, dataclasses.replace(settings, model=task.model.config)
+
+
+def _tokenizer(settings: Any, preset: Any, given: Namespace) -> Task:
+    objective = settings.objective
+    if given.lpips and not objective.perceptual:
+        raise InputError(f"--lpips is {given.lpips} but there is no perceptual term; give --objective.perceptual too")
+    source = open_source(given.data)
+    config = follow(settings.model, preset.model, {"channels": channels_of(source)}, "the images'")
+    kind = next(kind for kind in KINDS.values() if kind.Config is type(config))
+    torch.manual_seed(settings.training.seed)
+    tokenizer = kind(config)  # pyright: ignore[reportCallIssue]
+    images = _images(source, config, settings)
+    perceptual = Lpips.find(given.lpips) if objective.perceptual else None
+    return TokenizerTask(tokenizer, images, objective, perceptual, settings.training.seed)
+
+
+def _generator(settings: Any, preset: Any, given: Namespace) -> Task:
+    arrays = TokenArrays.open(given.data)
+    config = follow(settings.model, preset.model, sizes_of(arrays), "the tokens'")
+    tokenizer = load_tokenizer(given.tokenizer) if given.tokenizer else None
+    torch.manual_seed(settings.training.seed)
+    return GeneratorTask(Generator(config), arrays, settings.objective, tokenizer, settings.training.seed)
+
+
+def _critic(settings: Any, preset: Any, given: Namespace) -> Task:
+    arrays = TokenArrays.open(given.data)
+    generator = load_generator(given.generator)
+    check_origin(given.generator, arrays)
+    sizes = sizes_of(arrays) | {"num_classes": generator.num_classes, "null_class": generator.config.null_class}
+    config: CriticConfig = follow(settings.model, preset.model, sizes, "the tokens'")
+    if given.start == "generator":
+        own = generator.config
+        shared = {name: getattr(own, name) for name in ("width", "heads", "mlp_width", "norm_first")}
+        config = follow(config, preset.model, shared, "that of the generator, whose trunk is the start,")
+        if config.layers > own.layers and config.layers != preset.model.layers:
+            asked = f"--model.layers is {config.layers}"
+            raise InputError(
+                f"{asked} but the generator, whose trunk is the start, has {own.layers}; give at most that"
+            )
+    tokenizer = load_tokenizer(given.tokenizer) if given.tokenizer else tokenizer_beside(given.generator)
+    torch.manual_seed(settings.training.seed)
+    critic = make_critic(config, generator, given.start)
+    return CriticTask(critic, generator, arrays, settings.objective, tokenizer, settings.training.seed)
+
+
+def _classifier(settings: Any, preset: Any, given: Namespace) -> Task:
+    source = open_source(given.data)
+    sizes = {"channels": channels_of(source), "num_classes": len(source.class_names)}
+    config = follow(settings.model, preset.model, sizes, "the images'")
+    torch.manual_seed(settings.training.seed)
+    images = _images(source, config, settings)
+    return ClassifierTask(Classifier(config), images, settings.objective, settings.training.seed)
+
+
+def _images(source: Any, config: Any, settings: Any) -> ImageBatches:
+    crop = Preprocess(config.image_size, config.channels, settings.crop, settings.flip)
+    return ImageBatches(source, crop, settings.training.seed)
+
+
+def follow(config: Any, preset: Any, sizes: dict[str, Any], whose: str) -> Any:
+    """The config with sizes that are not its own to choose; one that was asked for and is another is an error."""
+    for name, right in sizes.items():
+        asked = getattr(config, name)
+        if asked != right and asked != getattr(preset, name):
+            raise InputError(f"--model.{name} is {asked} but {whose} is {right}; leave it out")
+    return dataclasses.replace(config, **sizes)
+
+
+def load_generator(place: str) -> Generator:
+    """The generator of a model folder or Hub id, of a run, or of a folder that holds a generator alone."""
+    inside = not Path(place).is_dir() or (Path(place) / "generator").is_dir()
+    return Generator.from_pretrained(place, **({"subfolder": "generator"} if inside else {}))
+
+
+def tokenizer_beside(place: str) -> Tokenizer | None:
+    """The tokenizer of the model folder or Hub id that a generator comes from, if it has one."""
+    if Path(place).exists():
+        return load_tokenizer(place) if (Path(place) / "tokenizer").is_dir() else None
+    try:
+        return load_tokenizer(place)
+    except InputError:  # a generator alone
+        return None
+
+
+def check_origin(place: str, arrays: TokenArrays) -> None:
+    """A generator that lies in its run was trained on tokens of the same tokenizer."""
+    for folder in (Path(place), Path(place).parent):
+        if (folder / "run.json").is_file():
+            learned, made = read_run(folder).facts.get("tokenizer_fingerprint"), arrays.tokenizer_fingerprint
+            if learned not in (None, made):
+                raise InputError(
+                    f"--generator {place} learned tokens of tokenizer {learned[:16]}, and those of --data were made with "
+                    f"{made[:16]}; give tokens of the same tokenizer"
+                )
+            return

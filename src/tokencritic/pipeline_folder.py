@@ -1,0 +1,83 @@
+"""A pipeline on disk, local or on the Hub.
+
+folder/pipeline.json          which parts there are, class names, default sampling settings
+folder/tokenizer/  generator/  critic/  classifier/      config.json and model.safetensors each
+"""
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tokencritic.errors import InputError
+from tokencritic.files import write_atomically
+from tokencritic.models.classifier import Classifier
+from tokencritic.models.critic import Critic
+from tokencritic.models.generator import Generator
+from tokencritic.models.saved import SavedModel, find_file, read_json
+from tokencritic.sampling.settings import SamplingSettings
+from tokencritic.tokenizers import loading
+
+PIPELINE = "pipeline.json"
+FORMAT = 1
+
+# part -> kind as the JSON names it -> class
+KINDS: Mapping[str, Mapping[str, type[SavedModel]]] = {
+    "tokenizer": loading.KINDS,
+    "generator": {"transformer": Generator},
+    "critic": {"transformer": Critic},
+    "classifier": {"convolutional": Classifier},
+}
+
+
+def write_folder(
+    folder: Path, parts: Mapping[str, Any], class_names: Sequence[str], defaults: SamplingSettings
+) -> None:
+    """Write the parts and, last, `pipeline.json`."""
+    kinds = {}
+    for name, part in parts.items():
+        kinds[name] = next((kind for kind, cls in KINDS[name].items() if type(part) is cls), None)
+        if kinds[name] is None:
+            raise InputError(f"the {name} is a {type(part).__name__}, which cannot be saved as a part of a pipeline")
+    # Cut off in the middle, old and new parts must not pass for one model.
+    (folder / PIPELINE).unlink(missing_ok=True)
+    for name, part in parts.items():
+        part.save_pretrained(folder / name)
+    facts = {
+        "format": FORMAT,
+        "parts": kinds,
+        "class_names": list(class_names),
+        "sampling": dataclasses.asdict(defaults),
+    }
+    text = json.dumps(facts, indent=2, ensure_ascii=False) + "\n"
+    write_atomically(folder / PIPELINE, lambda path: path.write_text(text, encoding="utf-8"))
+
+
+def read_folder(
+    folder_or_hub_id: str | Path, **hub_arguments: Any
+) -> tuple[dict[str, SavedModel], list[str], SamplingSettings]:
+    """The parts by name, in float32 and eval mode; the class names; the default settings."""
+    file = find_file(folder_or_hub_id, PIPELINE, **hub_arguments)
+    facts = read_json(file)
+    if facts.get("format") != FORMAT:
+        raise InputError(f"{file} has format {facts.get('format')!r}; this version reads format {FORMAT}")
+    kinds, names = facts.get("parts"), facts.get("class_names", [])
+    if not isinstance(kinds, dict) or not all(isinstance(kind, str) for kind in kinds.values()):
+        raise InputError(f"{file} has parts {kinds!r}; expected the kind of each part by its name")
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise InputError(f"{file} has class_names {names!r}; expected a list of names")
+    parts = {}
+    for name, kind in kinds.items():
+        if kind not in KINDS.get(name, {}):
+            raise InputError(
+                f"{file} has a {name} of kind {kind!r}; known are {KINDS.get(name, {}) and list(KINDS[name])}"
+            )
+        parts[name] = KINDS[name][kind].from_pretrained(folder_or_hub_id, subfolder=name, **hub_arguments)
+    if missing := {"tokenizer", "generator"} - parts.keys():
+        raise InputError(f"{file} names no {' and no '.join(sorted(missing))}")
+    try:
+        defaults = SamplingSettings(**facts.get("sampling", {}))
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{file}: sampling: {error}") from error
+    return parts, names, defaults

@@ -1,0 +1,105 @@
+"""The paper's models on ImageNet, 256 x 256: 16 x 16 tokens of 1024 codes.
+
+Generator and critic as in the paper: batches of 256 over all ranks, Adam (0.9, 0.96), dropout 0.1, 600 epochs, cosine masks;
+what it does not name is MaskGIT's: weight decay 0.045, a learning rate of 1e-4 after 5,000 steps of warm-up, label smoothing
+0.1. The paper's critic starts at random (`--start random`); by default it starts from the generator's trunk, with its heads.
+The paper crops each image anew every time it is seen: tokenize with `--crop random --passes N`, N as the disk has room for.
+
+Expected, from the paper's tables (against the training set; each at its best FID):
+  MaskGIT, 18 steps                      FID 6.56, IS 203.6, precision 0.79, recall 0.48
+  with the critic, 18 steps              FID 4.69, IS 174.5, precision 0.76, recall 0.53
+  with the critic, classifier, 1 of 5    FID 3.75, IS 287.0, precision 0.75, recall 0.55
+
+Cost, estimated from FLOPs and not measured, on A100s at 40 % of their bfloat16 peak: generator 280 GFLOP an image, 470
+GPU-hours; critic 320, 550 GPU-hours; tokenizer 1,100 GFLOP an image, 630 GPU-hours for 100 epochs in TF32. The paper takes
+the tokenizer as given; the weights of its terms are ours, and `token-critic import-tokenizer` reads the published one.
+The classifier is a small one for rejection by the data set's own classes; the paper's is a ResNet-50.
+"""
+
+from tokencritic.models import critic, generator
+from tokencritic.models.classifier import ClassifierConfig
+from tokencritic.presets.recipe import ClassifierPreset, CriticPreset, GeneratorPreset, TokenizerPreset
+from tokencritic.tokenizers import vqgan
+from tokencritic.training.classifier_task import ClassifierObjective
+from tokencritic.training.critic_task import CriticObjective
+from tokencritic.training.generator_task import GeneratorObjective
+from tokencritic.training.optimizer import OptimizerSettings
+from tokencritic.training.settings import TrainingSettings
+from tokencritic.training.tokenizer_task import TokenizerObjective
+
+IMAGES, BATCH = 1_281_167, 256
+STEPS = 600 * IMAGES // BATCH  # not `epochs`: token arrays may hold several crops of each image
+
+PAPER_OPTIMIZER = OptimizerSettings(
+    learning_rate=1e-4,
+    betas=(0.9, 0.96),
+    weight_decay=0.045,
+    warmup=5000 / STEPS,
+    schedule="constant",
+    ema=0.9999,
+)
+
+PAPER_TRAINING = TrainingSettings(
+    batch_size=BATCH,
+    steps=STEPS,
+    held_out=0.002,
+    precision="bfloat16",
+    log_every=100,
+    validate_seconds=1800,
+    checkpoint_seconds=900,
+    keep_every=250_000,
+)
+
+TOKENIZER = TokenizerPreset(
+    model=vqgan.PAPER_256,
+    objective=TokenizerObjective(
+        squared=1.0,
+        absolute=0.0,
+        commitment=0.25,
+        entropy=0.1,
+        perceptual=0.1,
+        adversarial=0.1,
+        adversarial_after=20_000,
+        gradient_penalty=10.0,
+        discriminator_filters=64,
+        discriminator_levels=4,
+        discriminator_rate=1e-4,
+    ),
+    optimizer=OptimizerSettings(learning_rate=1e-4, betas=(0.9, 0.99), weight_decay=0.0, warmup=0.01),
+    # In float32: the gradient penalty differentiates twice.
+    training=TrainingSettings(
+        batch_size=BATCH, epochs=100, held_out=0.002, validate_seconds=1800, checkpoint_seconds=900
+    ),
+    crop="random",
+    flip=True,
+)
+
+GENERATOR = GeneratorPreset(
+    model=generator.PAPER_256,
+    objective=GeneratorObjective(label_smoothing=0.1),
+    optimizer=PAPER_OPTIMIZER,
+    training=PAPER_TRAINING,
+)
+
+CRITIC = CriticPreset(
+    model=critic.PAPER_256,
+    objective=CriticObjective(),
+    optimizer=PAPER_OPTIMIZER,
+    training=PAPER_TRAINING,
+)
+
+CLASSIFIER = ClassifierPreset(
+    model=ClassifierConfig(image_size=256, channels=3, num_classes=1000, width=64, blocks=3),
+    objective=ClassifierObjective(label_smoothing=0.1),
+    optimizer=OptimizerSettings(learning_rate=1e-3, betas=(0.9, 0.99), ema=0.9999),
+    training=TrainingSettings(
+        batch_size=BATCH,
+        epochs=90,
+        held_out=0.002,
+        precision="bfloat16",
+        validate_seconds=1800,
+        checkpoint_seconds=900,
+    ),
+    crop="random",
+    flip=True,
+)

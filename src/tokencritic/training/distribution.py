@@ -1,0 +1,103 @@
+"""Training on one process or many: who takes part, how they agree, and how a model is spread over them."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
+
+from tokencritic.errors import InputError
+from tokencritic.models.transformer import Block
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """The processes of a run. files: a group of their own for writing checkpoints, None for one process."""
+
+    rank: int
+    size: int
+    device: torch.device
+    files: Any = None
+
+    @property
+    def first(self) -> bool:
+        return self.rank == 0
+
+    def largest(self, values: list[float]) -> list[float]:
+        """The greatest of all ranks, number by number: how ranks agree on what only one of them may know."""
+        if self.size == 1:
+            return values
+        tensor = torch.tensor(values, dtype=torch.float64)
+        dist.all_reduce(tensor, dist.ReduceOp.MAX)
+        return tensor.tolist()
+
+    def total(self, tensor: Tensor) -> Tensor:
+        """The sum over all ranks, in place."""
+        if self.size > 1:
+            dist.all_reduce(tensor)
+        return tensor
+
+    def told(self, value: Any) -> Any:
+        """What the first rank says; the others' own values are not looked at."""
+        if self.size == 1:
+            return value
+        box = [value]
+        dist.broadcast_object_list(box, 0)
+        return box[0]
+
+    def wait(self) -> None:
+        """Until all are here."""
+        if self.size > 1:
+            dist.barrier()
+
+
+@contextmanager
+def joined(device: str = "cpu") -> Iterator[Ranks]:
+    """Take part as `torchrun` says; without it, a run of one. On GPUs each process of a machine takes its own."""
+    size, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
+    place = torch.device(device)
+    if place.type == "cuda" and place.index is None:
+        place = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        torch.cuda.set_device(place)
+    if size == 1:
+        yield Ranks(0, 1, place)
+        return
+    # Decisions and checkpoints go over the CPU, gradients over what the device has.
+    dist.init_process_group("cpu:gloo,cuda:nccl" if place.type == "cuda" else "gloo")
+    try:
+        yield Ranks(rank, size, place, dist.new_group(backend="gloo"))
+    finally:
+        dist.destroy_process_group()
+
+
+def spread(model: nn.Module, ranks: Ranks, how: Literal["ddp", "fsdp"]) -> nn.Module:
+    """The model as the ranks train it together. ddp wraps it; fsdp changes it in place, block by block."""
+    if ranks.size == 1:
+        return model
+    if how == "ddp":
+        return DistributedDataParallel(model)
+    blocks = [module for module in model.modules() if isinstance(module, Block)]
+    if not blocks:
+        raise InputError(f"distribution is fsdp, but a {type(model).__name__} has no transformer blocks; choose ddp")
+    mesh = dist.device_mesh.init_device_mesh(ranks.device.type, (ranks.size,))
+    for block in blocks:
+        fully_shard(block, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    return model
+
+
+def local(tensor: Tensor) -> Tensor:
+    """This rank's part of a tensor: the whole of it, unless fsdp has spread it."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """The tensor put together again; every rank must call it."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor

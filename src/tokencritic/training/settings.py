@@ -1,0 +1,62 @@
+"""How a run goes: its length, its batches, what is written when, and what hardware it is spread over."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from tokencritic.errors import InputError
+
+
+@dataclass(frozen=True)
+class TrainingSettings:
+    """Give one of steps, epochs and minutes.
+
+    batch_size: examples of a step, over all ranks and accumulated parts. steps, epochs: the length of the run. minutes: a
+    wall-clock budget instead, which the schedule is fitted to; time before a resume counts.
+    seed: of the order of examples, the masks and the draws. held_out: the share of images kept for validation.
+    accumulation: parts in which a rank goes through its share of a step, to save memory; the result is the same.
+    precision: bfloat16 is autocast, for GPUs. compile: torch.compile of the transformer's blocks. recompute_activations:
+    less memory for a third more time. distribution: ddp keeps the weights on each rank, fsdp spreads them.
+    log_every: steps between lines of the log. validate_seconds, checkpoint_seconds: least time between two. keep_every: steps
+    after which a checkpoint is kept for good, 0 is none. explosion: a loss this many times that of the first steps
+    stops the run. tensorboard: write its logs too; it must be installed (extra `tensorboard`).
+    """
+
+    batch_size: int = 64
+    steps: int | None = None
+    epochs: float | None = None
+    minutes: float | None = None
+    seed: int = 0
+    held_out: float = 0.02
+    accumulation: int = 1
+    precision: Literal["float32", "bfloat16"] = "float32"
+    compile: bool = False
+    recompute_activations: bool = False
+    distribution: Literal["ddp", "fsdp"] = "ddp"
+    log_every: int = 50
+    validate_seconds: float = 120.0
+    checkpoint_seconds: float = 60.0
+    keep_every: int = 0
+    explosion: float = 4.0
+    tensorboard: bool = False
+
+    def __post_init__(self) -> None:
+        lengths = {name: getattr(self, name) for name in ("steps", "epochs", "minutes")}
+        given = {name: value for name, value in lengths.items() if value is not None}
+        if len(given) > 1:
+            raise InputError(f"{' and '.join(f'{n} is {v}' for n, v in given.items())}; give one of them")
+        for name, value in given.items():
+            if not (math.isfinite(value) and value > 0):
+                raise InputError(f"{name} is {value}; it must be positive")
+        for name in ("batch_size", "accumulation", "log_every"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        for name in ("validate_seconds", "checkpoint_seconds", "keep_every"):
+            if not getattr(self, name) >= 0:
+                raise InputError(f"{name} is {getattr(self, name)}; it must be 0 or more")
+        if not 0 <= self.held_out < 1:
+            raise InputError(f"held_out is {self.held_out}; it must lie in [0, 1)")
+        if not self.explosion > 1:
+            raise InputError(f"explosion is {self.explosion}; it must be above 1")
+        if not 0 <= self.seed < 2**63:
+            raise InputError(f"seed is {self.seed}; it must be an integer from 0 to 2^63 - 1")

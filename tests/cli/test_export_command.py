@@ -1,0 +1,202 @@
+"""`token-critic export`: from four runs to a pipeline folder."""
+
+import json
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+
+from tokencritic import TokenCriticPipeline
+from tokencritic.cli.main import main
+from tokencritic.errors import InputError
+from tokencritic.export import export
+from tokencritic.models.classifier import Classifier
+from tokencritic.models.critic import Critic
+from tokencritic.models.generator import Generator
+from tokencritic.sampling.settings import SamplingSettings
+from tokencritic.tokenizers.loading import load_tokenizer
+
+SHORT = ("--steps", 2, "--training.batch_size", 8, "--training.held_out", 0.25)
+SMALL = ("--model.width", 16, "--model.heads", 2, "--model.mlp_width", 32, "--model.layers", 2)
+
+
+def call(*arguments):
+    return main([str(argument) for argument in arguments])
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """A run of each kind, the second tokenizer on the same images, and a classifier that tells fewer classes."""
+    place = tmp_path_factory.mktemp("runs")
+    rng = np.random.default_rng(0)
+    for name, classes in (("images", 3), ("fewer", 2)):
+        pixels = rng.integers(0, 256, (40, 8, 8), np.uint8)
+        np.savez(place / f"{name}.npz", images=pixels, labels=np.arange(40) % classes)
+
+    def train(model, run, data, *flags):
+        assert call("train", model, "fashion-mnist", "--data", place / data, "--run", place / run, *SHORT, *flags) == 0
+
+    tiny = "--model.image_size", 8, "--model.width", 16, "--model.codebook_size", 16
+    train("tokenizer", "t", "images.npz", *tiny)
+    train("tokenizer", "t2", "images.npz", *tiny, "--seed", 1)
+    assert call("tokenize", place / "t", place / "images.npz", "--out", place / "tokens") == 0
+    train("generator", "g", "tokens", *SMALL)
+    train("critic", "c", "tokens", "--generator", place / "g")
+    train("classifier", "k", "images.npz", "--model.image_size", 8, "--model.width", 8)
+    train("classifier", "k2", "fewer.npz", "--model.image_size", 8, "--model.width", 8)
+    train("classifier", "k16", "images.npz", "--model.image_size", 16, "--model.width", 8)
+    return place
+
+
+@pytest.fixture
+def folder(runs, tmp_path):
+    """A pipeline of tokenizer and generator."""
+    for run in ("t", "g"):
+        export(runs / run, tmp_path / "model")
+    return tmp_path / "model"
+
+
+def contents(folder):
+    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_four_runs_become_a_pipeline_that_samples(runs, tmp_path, capsys):
+    model = tmp_path / "model"
+    capsys.readouterr()
+    assert call("export", runs / "k", model) == 0
+    assert call("export", runs / "t", model) == 0
+    assert f"{model} is not a pipeline yet; it needs a generator" in capsys.readouterr().out
+    assert not (model / "pipeline.json").exists()
+    assert call("export", runs / "g", model) == 0
+    assert TokenCriticPipeline.from_pretrained(model).parts.keys() == {"tokenizer", "generator", "classifier"}
+    assert call("export", runs / "c", model) == 0
+    assert capsys.readouterr().out.endswith(
+        f"wrote the critic to {model}, which has tokenizer, generator, critic, classifier\n"
+    )
+    pipe = TokenCriticPipeline.from_pretrained(model)
+    assert pipe.class_names == ("0", "1", "2")
+    trained = load_tokenizer(runs / "t"), Generator.from_pretrained(runs / "g/generator")
+    trained += Critic.from_pretrained(runs / "c/critic"), Classifier.from_pretrained(runs / "k/classifier")
+    for name, part in zip(("tokenizer", "generator", "critic", "classifier"), trained, strict=True):
+        assert getattr(pipe, name).fingerprint() == part.fingerprint()
+    assert pipe([0, 2], output_type="pt", num_inference_steps=3, candidates=2).shape == (2, 1, 8, 8)
+
+
+def test_adding_a_part_leaves_the_others_and_the_defaults(runs, folder):
+    pipe = TokenCriticPipeline.from_pretrained(folder)
+    pipe.defaults, pipe.class_names = SamplingSettings(sampler="halton", steps=5), ("cat", "dog", "owl")
+    pipe.save_pretrained(folder)
+    before = contents(folder)
+    done = export(runs / "c", folder)
+    assert done.notes == ("the critic's classes are called ['0', '1', '2']...; the folder's names are kept",)
+    after = contents(folder)
+    changed = {path.parts[0] for path in after if after[path] != before.get(path)}
+    assert changed == {"critic", "pipeline.json"}
+    again = TokenCriticPipeline.from_pretrained(folder)
+    assert (again.defaults, again.class_names) == (pipe.defaults, pipe.class_names)
+
+
+def test_noise_for_the_generators_confidence_is_not_left_to_the_critic(runs, folder):
+    pipe = TokenCriticPipeline.from_pretrained(folder)
+    pipe.defaults = SamplingSettings(steps=12, selection_noise=4.5)
+    pipe.save_pretrained(folder)
+    assert "selection_noise of 4.5" in export(runs / "c", folder).notes[0]
+    assert TokenCriticPipeline.from_pretrained(folder).defaults == replace(pipe.defaults, selection_noise=None)
+    tuned = TokenCriticPipeline.from_pretrained(folder)
+    tuned.defaults = SamplingSettings(steps=12, selection_noise=0.3)
+    tuned.save_pretrained(folder)
+    assert export(runs / "c", folder).notes == ()  # a newer critic for the same settings
+    assert TokenCriticPipeline.from_pretrained(folder).defaults == tuned.defaults
+
+
+def test_half_precision_takes_half_the_disk_and_comes_back_as_float32(runs, tmp_path):
+    whole, half = tmp_path / "whole", tmp_path / "half"
+    for run in ("t", "g", "c"):
+        export(runs / run, whole)
+        assert export(runs / run, half, half=True).notes == ()
+    weights = safetensors.torch.load_file(half / "generator/model.safetensors")
+    assert {tensor.dtype for tensor in weights.values()} == {torch.float16}
+    one, other = (TokenCriticPipeline.from_pretrained(place) for place in (whole, half))
+    assert one.tokenizer.fingerprint() == other.tokenizer.fingerprint()
+    for name in ("generator", "critic"):
+        for a, b in zip(getattr(one, name).parameters(), getattr(other, name).parameters(), strict=True):
+            assert b.dtype is torch.float32
+            assert a.allclose(b, rtol=1e-3, atol=1e-7)
+
+
+def test_the_best_checkpoint_can_be_taken(runs, folder, tmp_path):
+    run = tmp_path / "g"
+    shutil.copytree(runs / "g", run)
+    last = Generator.from_pretrained(run / "generator")
+    model = Generator.from_pretrained(run / "generator")
+    torch.nn.init.zeros_(model.bias)
+    model.save_pretrained(run / "generator")  # as if training had gone on for the worse
+    export(run, folder)
+    assert TokenCriticPipeline.from_pretrained(folder).generator.fingerprint() == model.fingerprint()
+    assert call("export", run, folder, "--best") == 0
+    assert TokenCriticPipeline.from_pretrained(folder).generator.fingerprint() == last.fingerprint()
+
+
+def test_a_critic_of_other_weights_is_remarked(runs, folder, tmp_path):
+    shutil.copytree(runs / "g", tmp_path / "g")
+    generator = Generator.from_pretrained(tmp_path / "g/generator")
+    torch.nn.init.normal_(generator.bias)
+    generator.save_pretrained(tmp_path / "g/generator")
+    assert export(tmp_path / "g", folder).notes == ()
+    assert export(runs / "c", folder).notes == (
+        "the critic was trained with a generator of other weights than the folder's",
+    )
+    assert export(tmp_path / "g", folder).notes == ()
+    assert export(runs / "g", folder).notes == (
+        "the folder's critic was trained with the generator that was there before",
+    )
+
+
+def test_parts_that_do_not_fit_are_refused_and_nothing_changes(runs, folder, tmp_path, capsys):
+    other, unfinished, alien = tmp_path / "other", tmp_path / "unfinished", tmp_path / "alien"
+    export(runs / "t2", other)
+    unfinished.mkdir()
+    shutil.copy(runs / "g/run.json", unfinished)
+    alien.mkdir()
+    (alien / "run.json").write_text('{"name": "painter", "facts": {}}')
+    turned = tmp_path / "turned"
+    shutil.copytree(runs / "k", turned)
+    facts = json.loads((turned / "run.json").read_text())
+    facts["facts"]["class_names"].reverse()
+    (turned / "run.json").write_text(json.dumps(facts))
+    cases = {
+        (runs / "g", tmp_path / "new"): "has no tokenizer; put the one that made the generator's tokens there first",
+        (runs / "g", other): "learned tokens of tokenizer",
+        (runs / "c", other): "learned tokens of tokenizer",
+        (runs / "t2", folder): "has a generator that learned another tokenizer's tokens",
+        (runs / "k2", folder): "the classifier has 2 classes and the generator 3",
+        (runs / "k16", folder): "the classifier's (channels, image_size) is (1, 16) and the tokenizer's (1, 8)",
+        (turned, folder): "has the classes in the order ['2', '1', '0']",
+        (unfinished, folder): "has no generator yet",
+        (alien, folder): "'painter'",
+        (runs / "tokens", folder): "has no run.json",
+        (runs / "k", folder, "--best", "--quickly"): "--quickly",
+    }
+    before = contents(folder), contents(other)
+    for arguments, message in cases.items():
+        capsys.readouterr()
+        assert call("export", *arguments) == 2
+        out, err = capsys.readouterr()
+        assert message in err, arguments
+        assert err.count("\n") == 1
+        assert out == ""
+        assert (contents(folder), contents(other)) == before, arguments
+        assert not (tmp_path / "new").exists()
+
+
+def test_weights_beyond_float16_are_refused(runs, folder, tmp_path):
+    run = tmp_path / "g"
+    shutil.copytree(runs / "g", run)
+    generator = Generator.from_pretrained(run / "generator")
+    torch.nn.init.constant_(generator.bias, 1e5)
+    generator.save_pretrained(run / "generator")
+    with pytest.raises(InputError, match="beyond float16's largest number"):
+        export(run, folder, half=True)

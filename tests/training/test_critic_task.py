@@ -1,0 +1,157 @@
+import json
+
+import pytest
+import torch
+from training.tiny_tokens import SIZES, make_arrays, make_tokenizer
+
+from tokencritic.errors import InputError
+from tokencritic.models.critic import Critic, CriticConfig
+from tokencritic.models.generator import Generator
+from tokencritic.models.transformer import TransformerConfig
+from tokencritic.training.critic_task import CriticObjective, CriticTask, make_critic
+from tokencritic.training.losses import critic_auc, critic_loss
+from tokencritic.training.task import example_seeds
+from tokencritic.training.token_rows import VALIDATION
+
+ROWS = torch.tensor([5, 60, 0, 33, 7, 8])
+
+
+def make_generator(**changes):
+    torch.manual_seed(1)
+    return Generator(TransformerConfig(**{**SIZES, "layers": 3, **changes}))
+
+
+def make_task(objective=None, tokenizer=None, generator=None, **changes):
+    torch.manual_seed(0)
+    model = Critic(CriticConfig(**{**SIZES, "dropout": 0.0, **changes}))
+    generator = generator or make_generator()
+    return CriticTask(model, generator, make_arrays(), objective or CriticObjective(), tokenizer, seed=3)
+
+
+class Foreign:
+    """A generator of somebody else: any callable with a mask_id."""
+
+    mask_id = 99
+
+    def __call__(self, masked_tokens, labels):
+        assert bool((masked_tokens == 99).any())
+        return torch.nn.functional.one_hot(labels, 16).float()[:, None].expand(-1, 4, -1) * 50
+
+
+def test_the_loss_is_the_losses_own_on_the_rows_asked_for():
+    objective = CriticObjective(target="changed", temperature=0.5, schedule="linear")
+    task = make_task(objective)
+    loss = task.loss(task.model, ROWS, step=7)
+    arrays = make_arrays()
+    tokens, labels = (torch.tensor(values[ROWS].astype(int)) for values in (arrays.tokens, arrays.labels))
+    seeds = example_seeds(3, 7, ROWS)
+    options = {"target": "changed", "temperature": 0.5, "schedule": "linear"}
+    expected = critic_loss(task.model, make_generator(), tokens, labels, seeds, **options)
+    assert loss.values.equal(expected.values)
+    assert loss.numbers["accuracy"] == ((expected.logits > 0) == expected.originals).float().mean()
+    assert not loss.numbers["accuracy"].requires_grad
+
+
+def test_two_halves_of_a_batch_have_the_losses_of_the_whole():
+    task = make_task()
+    whole = task.loss(task.model, ROWS, step=2).values
+    for start in (0, 1):
+        assert task.loss(task.model, ROWS[start::2], step=2).values.allclose(whole[start::2], atol=1e-6)
+
+
+def test_the_generator_is_frozen():
+    generator = make_generator(dropout=0.5).train()
+    before = generator.fingerprint()
+    task = make_task(generator=generator)
+    one, other = (task.loss(task.model, ROWS, step=1).values for _ in range(2))
+    assert one.equal(other)  # no dropout in it
+    one.mean().backward()
+    assert not generator.training
+    assert all(not p.requires_grad and p.grad is None for p in generator.parameters())
+    assert all(p.grad is not None for p in task.model.parameters())
+    assert generator.fingerprint() == before
+    assert task.state_dict() == {}
+
+
+def test_validation_gives_the_auc_by_mask_ratio():
+    sizes, rows = {**SIZES, "num_tokens": 8}, torch.arange(64)
+    generator = Generator(TransformerConfig(**sizes)).eval()
+    task = CriticTask(Critic(CriticConfig(**sizes)).eval(), generator, make_arrays(repeat=2), CriticObjective(), seed=3)
+    numbers = task.validate(task.model, rows)
+    assert numbers == task.validate(task.model, rows)
+    tokens, labels, _ = task.rows(rows, 0, torch.device("cpu"))
+    found = critic_loss(task.model, generator, tokens, labels, example_seeds(3, VALIDATION, rows))
+    assert numbers["loss"] == pytest.approx(found.values.mean().item())
+    assert numbers["auc"] == pytest.approx(critic_auc(found.logits, found.originals).item())
+    hidden = found.mask.sum(1)
+    bins = {"00_25": (1, 2), "25_50": (3, 4), "50_75": (5, 6), "75_100": (7, 8)}  # of eight tokens
+    for edges, (low, high) in bins.items():
+        chosen = (hidden >= low) & (hidden <= high)
+        expected = critic_auc(found.logits[chosen], found.originals[chosen]).item()
+        assert numbers[f"auc_ratio_{edges}"] == pytest.approx(expected)
+    assert numbers.keys() == {"loss", "accuracy", "auc", *(f"auc_ratio_{edges}" for edges in bins)}
+
+
+def test_what_cannot_be_told_is_left_out():
+    task = make_task()
+    one = task.validate(task.model.eval(), ROWS[:1])
+    assert all(value == value for value in one.values())
+    assert len([name for name in one if name.startswith("auc_ratio")]) <= 1
+
+
+def test_a_foreign_generator_trains_a_critic():
+    task = make_task(generator=Foreign(), tokenizer=make_tokenizer())
+    optimizer = torch.optim.AdamW(task.model.parameters(), 1e-2)
+    for step in range(60):
+        task.loss(task.model, torch.arange(64), step).values.mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    # It fills in the label as a code, which is right in the first place alone.
+    assert task.validate(task.model.eval(), torch.arange(64))["auc"] > 0.8
+    assert task.facts()["generator"] == "Foreign"
+
+
+def test_samples_by_the_critic_are_shown():
+    assert make_task().pictures(make_task().model) == {}
+    task = make_task(tokenizer=make_tokenizer())
+    first, again = (task.pictures(task.model.eval())["samples"] for _ in range(2))
+    assert first.tobytes() == again.tobytes()
+    torch.nn.init.normal_(task.model.head.weight, std=10)
+    assert task.pictures(task.model)["samples"].tobytes() != first.tobytes()
+
+
+def test_the_critic_starts_as_the_generators_trunk():
+    generator = make_generator(heads=4, null_class=True)
+    critic = make_critic(CriticConfig(**SIZES, dropout=0.25, reads_mask=True), generator)
+    assert (critic.config.layers, critic.config.heads, critic.config.null_class) == (2, 4, True)
+    assert (critic.config.dropout, critic.config.reads_mask) == (0.25, True)
+    trunk = generator.trunk.state_dict()
+    assert all(value.equal(trunk[name]) for name, value in critic.trunk.state_dict().items())
+    deep = make_critic(CriticConfig(**{**SIZES, "layers": 9}), generator)
+    assert deep.config.layers == 3  # no more than the generator has
+    random = make_critic(CriticConfig(**SIZES), generator, "random")
+    assert random.config == CriticConfig(**SIZES)
+    assert not random.trunk.words.weight[:5].equal(generator.trunk.words.weight[:5])
+    assert make_critic(CriticConfig(**SIZES), Foreign()).config == CriticConfig(**SIZES)
+
+
+def test_facts_tell_generators_apart_and_are_json():
+    facts = make_task().facts()
+    assert json.loads(json.dumps(facts)) == facts
+    other = make_task(generator=Generator(TransformerConfig(**SIZES))).facts()
+    assert [key for key in facts if facts[key] != other[key]] == ["generator"]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: make_task(generator=lambda tokens, labels: None), "the generator has no attribute mask_id"),
+        (lambda: make_task(generator=make_generator(codebook_size=9)), "the generator's codebook_size is 9"),
+        (lambda: make_task(num_tokens=9), "the critic's num_tokens is 9 but the tokens' is 4"),
+        (lambda: make_task(tokenizer=make_tokenizer(seed=1)), "the tokens were made with tokenizer"),
+        (lambda: CriticObjective(temperature=-1), "temperature is -1"),
+    ],
+)
+def test_what_does_not_fit_is_refused(make, message):
+    with pytest.raises(InputError, match=message):
+        make()
