@@ -33,3 +33,23 @@ def test_nothing_and_unequal_sizes_are_refused():
         grid([])
     with pytest.raises(InputError, match="different sizes"):
         grid([*squares(1, 4), *squares(1, 5)])
+
+
+def test_names_stand_below_their_images_and_the_images_stay_whole():
+    names = ["Bag", "", "a name that is much too long for its image"]
+    pixels = np.asarray(grid(squares(3, 30), columns=3, scale=2, names=names))
+    assert pixels.shape == (8 + 60 + 20 + 8, 8 + 3 * (60 + 8), 3)
+    for index, written in enumerate((True, False, True)):
+        left = 8 + index * 68
+        assert (pixels[8:68, left : left + 60] == 10 * (index + 1)).all()
+        assert (pixels[68:88, left : left + 60].min() < 128) == written
+    assert (pixels[:, [3, 72, 140, 208]] == 255).all()  # nothing is written beyond an image's own width
+
+
+def test_what_makes_no_grid_is_refused():
+    with pytest.raises(InputError, match="names has 1 entries for 2 images"):
+        grid(squares(2), names=["one"])
+    with pytest.raises(InputError, match="columns is 0; it must be at least 1"):
+        grid(squares(2), columns=0)
+    with pytest.raises(InputError, match="scale is -1; it must be at least 1"):
+        grid(squares(2), scale=-1)

@@ -4,37 +4,61 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from PIL import Image
+from PIL import Image, ImageDraw
 
 from tokencritic.errors import InputError
 from tokencritic.files import write_atomically
+from tokencritic.pictures.colours import GROUND, INK
+from tokencritic.pictures.text import font, shorten
+
+_NAME_SIZE, _NAME_HEIGHT = 12, 20
 
 
 def grid(
-    images: Sequence[Image.Image], columns: int | None = None, gap: int = 2, scale: int | None = None
+    images: Sequence[Image.Image],
+    columns: int | None = None,
+    gap: int | None = None,
+    scale: int | None = None,
+    names: Sequence[str] | None = None,
 ) -> Image.Image:
     """Images of one size in rows, on white.
 
-    columns: as square as possible unless given. gap: pixels between images. scale: whole-number magnification, by
-    default so that small images are at least 64 pixels high.
+    columns: as square as possible unless given. gap: pixels between images; 2, or 8 with names, unless given.
+    scale: whole-number magnification, by default so that small images are at least 64 pixels high.
+    names: what to write below each image, for instance its class; what does not fit is cut off.
     """
     if not images:
         raise InputError("images is empty; there is nothing to show")
     width, height = images[0].size
     if any(image.size != (width, height) for image in images):
         raise InputError("images have different sizes; a grid needs one size")
+    if names is not None and len(names) != len(images):
+        raise InputError(f"names has {len(names)} entries for {len(images)} images; give one for each, or none")
+    for name, value in (("columns", columns), ("scale", scale)):
+        if value is not None and value < 1:
+            raise InputError(f"{name} is {value}; it must be at least 1")
     scale = scale or max(1, math.ceil(64 / height))
     width, height = width * scale, height * scale
     columns = columns or math.ceil(math.sqrt(len(images)))
     rows = math.ceil(len(images) / columns)
-    canvas = Image.new("RGB", (columns * (width + gap) - gap, rows * (height + gap) - gap), "white")
+    if gap is None:
+        gap = 2 if names is None else 8
+    margin, below = (0, 0) if names is None else (gap, _NAME_HEIGHT)
+    across, down = width + gap, height + below + gap
+    size = columns * across - gap + 2 * margin, rows * down - gap + 2 * margin
+    canvas = Image.new("RGB", size, GROUND)
+    draw = ImageDraw.Draw(canvas)
     for index, image in enumerate(images):
         row, column = divmod(index, columns)
-        enlarged = image.convert("RGB").resize((width, height), Image.Resampling.NEAREST)
-        canvas.paste(enlarged, (column * (width + gap), row * (height + gap)))
+        x, y = margin + column * across, margin + row * down
+        canvas.paste(image.convert("RGB").resize((width, height), Image.Resampling.NEAREST), (x, y))
+        if names is not None:
+            text = shorten(names[index], _NAME_SIZE, width)
+            middle = x + width // 2, y + height + below // 2 + 1
+            draw.text(middle, text, INK, font(_NAME_SIZE), anchor="mm")
     return canvas
 
 
-def save(image: Image.Image, file: Path) -> None:
+def save(image: Image.Image, file: str | Path) -> None:
     """Write a PNG, whole or not at all."""
-    write_atomically(file, lambda path: image.save(path, "PNG"))
+    write_atomically(Path(file), lambda path: image.save(path, "PNG"))

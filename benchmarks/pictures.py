@@ -1,0 +1,72 @@
+"""What a picture of the steps costs beyond sampling: decoding, drawing and writing, on one thread.
+
+    python benchmarks/pictures.py [--model FOLDER] [--images 16] [--steps 18] [--rounds 5] [--out FOLDER]
+
+Without a model, random weights of the sizes that Fashion-MNIST needs. Fails if an animation takes 2 seconds or more.
+"""
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+
+from tokencritic import Critic, Generator, TokenCriticPipeline, Trace, TransformerConfig
+from tokencritic.pictures import run_of, step_frames, write_steps
+from tokencritic.tokenizers.compact import CompactConfig, CompactTokenizer
+
+GOAL = 2.0
+
+
+def random_model() -> TokenCriticPipeline:
+    torch.manual_seed(0)
+    tokenizer = CompactTokenizer(CompactConfig(image_size=28, codebook_size=512)).eval()
+    config = TransformerConfig(
+        num_tokens=49, codebook_size=512, num_classes=10, width=128, layers=4, heads=4, mlp_width=512
+    )
+    generator = Generator(config).eval()
+    names = [f"class {i}" for i in range(10)]
+    return TokenCriticPipeline(tokenizer, generator, Critic.from_generator(generator).eval(), class_names=names)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", help="a model folder with a critic")
+    parser.add_argument("--images", type=int, default=16)
+    parser.add_argument("--steps", type=int, default=18)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--out", type=Path, help="keep the pictures in this folder")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    pipe = TokenCriticPipeline.from_pretrained(arguments.model) if arguments.model else random_model()
+    labels = torch.arange(arguments.images) % pipe.generator.num_classes
+    names = [pipe.class_names[label] for label in labels] if pipe.class_names else []
+    trace, start = Trace(), time.perf_counter()
+    pipe.sample_tokens(labels, 0, pipe.settings(arguments.steps, sampler="critic"), 64, trace.on_step_end)
+    print(
+        f"{arguments.images} images, {arguments.steps} steps, one thread: {time.perf_counter() - start:.2f} s of sampling"
+    )
+    run = run_of("critic", trace)
+    size = step_frames(run, pipe.tokenizer, names)[0].size  # also the first use of the font and of the colours
+    print(f"{len(run.steps)} frames of {size[0]} x {size[1]} pixels; median of {arguments.rounds}, beyond sampling:")
+    slow = False
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = arguments.out or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        for ending in ("gif", "webp", "png"):
+            seconds = []
+            for _ in range(arguments.rounds):
+                start = time.perf_counter()
+                write_steps(folder / f"steps.{ending}", run, pipe.tokenizer, names)
+                seconds.append(time.perf_counter() - start)
+            median, kilobytes = statistics.median(seconds), (folder / f"steps.{ending}").stat().st_size / 1000
+            slow |= median >= GOAL
+            print(f"  {ending:4}  {median:5.2f} s  (goal: less than {GOAL:g} s)  {kilobytes:6.0f} kB")
+    sys.exit(1 if slow else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,93 @@
+import numpy as np
+import pytest
+from pictures.toy import ToyTokenizer, count, toy_trace
+from PIL import Image, ImageSequence
+
+from tokencritic.errors import InputError
+from tokencritic.pictures import film_strip, run_of, save_animation, step_frames, write_steps
+from tokencritic.pictures.colours import GROUND, HIDDEN, TAKEN_BACK
+
+RUN = run_of("critic", toy_trace(3))
+FRAMES = step_frames(RUN, ToyTokenizer())
+
+
+def read(file):
+    with Image.open(file) as animation:
+        frames = [
+            (np.asarray(frame.convert("RGB")), frame.info["duration"]) for frame in ImageSequence.Iterator(animation)
+        ]
+        return [pixels for pixels, _ in frames], [milliseconds for _, milliseconds in frames], animation.info["loop"]
+
+
+def test_a_webp_holds_every_frame_exactly(tmp_path):
+    save_animation(FRAMES, tmp_path / "steps.webp", 250, 2000)
+    frames, milliseconds, loop = read(tmp_path / "steps.webp")
+    assert all((a == np.asarray(b)).all() for a, b in zip(frames, FRAMES, strict=True))
+    assert milliseconds == [250, 250, 250, 2000]
+    assert loop == 0
+
+
+def test_a_gif_holds_every_frame_in_nearly_its_colours_and_flat_colours_exactly(tmp_path):
+    save_animation(FRAMES, tmp_path / "steps.GIF", 250, 2000)
+    frames, milliseconds, loop = read(tmp_path / "steps.GIF")
+    assert milliseconds == [250, 250, 250, 2000]
+    assert loop == 0
+    for pixels, frame in zip(frames, FRAMES, strict=True):
+        assert np.abs(pixels.astype(int) - np.asarray(frame)).mean() < 2
+        for colour in (GROUND, HIDDEN, TAKEN_BACK):
+            exact = (np.asarray(frame) == colour).all(-1)
+            assert exact.any()
+            assert (pixels[exact] == colour).all()
+
+
+def test_the_ending_of_the_name_says_what_is_written(tmp_path):
+    for ending, form in ((".gif", "GIF"), (".webp", "WEBP"), (".png", "PNG")):
+        file = tmp_path / f"steps{ending}"
+        write_steps(file, RUN, ToyTokenizer(), ["Bag", "Coat", "Dress"])
+        with Image.open(file) as image:
+            assert image.format == form
+            assert getattr(image, "n_frames", 1) == (1 if form == "PNG" else 4)
+    with Image.open(tmp_path / "steps.png") as strip:
+        expected = film_strip(RUN, ToyTokenizer(), ["Bag", "Coat", "Dress"], images=[0, 1, 2])
+        assert (np.asarray(strip) == np.asarray(expected)).all()
+        assert count(strip, HIDDEN) > 0
+
+
+@pytest.mark.parametrize("ending", ["gif", "webp", "png"])
+def test_the_same_steps_give_the_same_bytes(tmp_path, ending):
+    for name in ("a", "b"):
+        write_steps(tmp_path / f"{name}.{ending}", run_of("critic", toy_trace(3)), ToyTokenizer())
+    assert (tmp_path / f"a.{ending}").read_bytes() == (tmp_path / f"b.{ending}").read_bytes()
+
+
+def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
+    file = tmp_path / "steps.gif"
+    file.write_bytes(b"old")
+
+    def fail(self, path, *_, **__):
+        path.write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Image.Image, "save", fail)
+    with pytest.raises(OSError, match="No space left"):
+        save_animation(FRAMES, file)
+    assert [path.name for path in tmp_path.iterdir()] == ["steps.gif"]
+    assert file.read_bytes() == b"old"
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda folder: save_animation([], folder / "a.gif"), "frames is empty"),
+        (lambda folder: save_animation(FRAMES, folder / "a.mp4"), "ends in '.mp4'; an animation is written as .gif or"),
+        (lambda folder: save_animation(FRAMES, folder / "a.gif", 5), "milliseconds is 5; it must be at least 20"),
+        (lambda folder: save_animation([FRAMES[0], FRAMES[0].crop((0, 0, 9, 9))], folder / "a.gif"), "different sizes"),
+        (lambda folder: write_steps(folder / "a.jpg", RUN, ToyTokenizer()), "ends in '.jpg'; steps are written as"),
+        (lambda folder: write_steps(folder / "a", RUN, ToyTokenizer()), "ends in ''"),
+        (lambda folder: write_steps(folder / "a.png", [], ToyTokenizer()), "runs is empty"),
+    ],
+)
+def test_bad_input_is_named_and_nothing_is_written(tmp_path, call, message):
+    with pytest.raises(InputError, match=message):
+        call(tmp_path)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,127 @@
+import numpy as np
+import pytest
+import torch
+from pictures.toy import ToyTokenizer, toy_pixels, toy_trace
+
+from tokencritic.errors import InputError
+from tokencritic.pictures import score_map
+from tokencritic.pictures.colours import HIDDEN, TAKEN_BACK, colour_scale
+from tokencritic.pictures.panels import (
+    decode_steps,
+    grid_of,
+    hidden_panels,
+    magnify,
+    panel_size,
+    score_panels,
+    shrink,
+    trust,
+)
+
+
+def lightness(colours):
+    return np.asarray(colours, float) @ np.array([0.2126, 0.7152, 0.0722])
+
+
+def test_the_colour_order_is_monotone_in_the_score_also_in_a_grey_print():
+    pixels = np.asarray(score_map(torch.linspace(0, 1, 256), (1, 256), (1, 256)))
+    assert pixels.shape == (1, 256, 3)
+    assert (pixels[0] == colour_scale()).all()
+    assert (np.diff(lightness(pixels[0, ::4])) < 0).all()
+
+
+def test_each_token_has_its_square_in_reading_order():
+    scores = [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
+    pixels = np.asarray(score_map(scores, (2, 3), (20, 60)))
+    assert pixels.shape == (20, 60, 3)
+    squares = pixels.reshape(2, 10, 3, 20, 3).swapaxes(1, 2).reshape(6, -1, 3)
+    for square, score in zip(squares, scores, strict=True):
+        assert (square == colour_scale()[round(255 * score)]).all()
+
+
+def test_noise_beyond_0_and_1_is_cut_off():
+    assert trust(np.array([-0.3, 0.25, 1.2, np.inf])).tolist() == [0, 0.25, 1, 1]
+
+
+def test_ranks_know_no_unit_and_what_cannot_be_hidden_is_trusted():
+    largest = np.finfo(np.float32).max
+    scores = np.array([[-7.0, 40.0, -9.0, largest, np.inf], [5.0, 4.0, 3.0, 2.0, 1.0]])
+    assert trust(scores, "rank").tolist() == [[0.25, 0.5, 0.0, 1.0, 1.0], [1.0, 0.75, 0.5, 0.25, 0.0]]
+
+
+def test_the_scores_colour_the_image_and_its_greys_show_through():
+    image = np.full((4, 16, 3), 100, np.uint8)
+    image[:2] = 200
+    panel = score_panels(image, np.linspace(0, 1, 4), (1, 4))
+    for row in (0, 3):
+        assert (np.diff(lightness(panel[row, ::4])) < 0).all()
+    assert (lightness(panel[0]) > lightness(panel[3])).all()
+    assert (score_panels(image, np.zeros(4), (1, 4), strength=1.0) == colour_scale()[0]).all()
+
+
+def test_hidden_tokens_are_grey_and_those_taken_back_outlined():
+    image = np.random.default_rng(0).integers(0, 100, (24, 24, 3), dtype=np.uint8)
+    hidden, taken_back = np.array([True, False, True, False]), np.array([False, False, True, False])
+    panel = hidden_panels(image, hidden, taken_back, (2, 2))
+    assert (panel[:12, :12] == HIDDEN).all()
+    assert (panel[:, 12:] == image[:, 12:]).all()
+    corner = panel[12:, :12]
+    assert (corner[2:-2, 2:-2] == HIDDEN).all()
+    ring = np.ones((12, 12), bool)
+    ring[2:-2, 2:-2] = False
+    assert (corner[ring] == TAKEN_BACK).all()
+
+
+def test_an_outline_is_seen_on_the_smallest_tokens():
+    panel = hidden_panels(np.zeros((6, 6, 3), np.uint8), np.ones(4, bool), np.eye(4, dtype=bool)[0], (2, 2))
+    assert (panel[0, :3] == TAKEN_BACK).all()
+    assert (panel[1, 1] == HIDDEN).all()
+    assert (panel[3:, 3:] == HIDDEN).all()
+
+
+def test_all_steps_are_decoded_in_few_batches():
+    trace, tokenizer = toy_trace(num_images=5), ToyTokenizer()
+    pixels = decode_steps(trace.steps, tokenizer, [4, 1])
+    assert pixels.shape == (4, 2, 12, 16, 3)
+    assert tokenizer.batches == [8]
+    tokenizer.image_size = 256  # large images: few at a time
+    assert (decode_steps(trace.steps, tokenizer, [4, 1]) == pixels).all()
+    assert tokenizer.batches == [8, 4, 4]
+    for step, images in zip(trace.steps, pixels, strict=True):
+        assert (images[0] == toy_pixels(step.proposal[4].numpy())).all()
+        assert (images[1] == toy_pixels(step.proposal[1].numpy())).all()
+
+
+def test_small_images_are_magnified_whole_times_and_large_ones_keep_whole_tokens():
+    assert panel_size((28, 28), (7, 7), 90) == (84, 84)
+    assert panel_size((256, 256), (16, 16), 87) == (80, 80)
+    assert panel_size((32, 64), (4, 8), 70) == (32, 64)
+    image = np.random.default_rng(0).integers(0, 256, (2, 3, 3), dtype=np.uint8)
+    large = magnify(image, (4, 9))
+    assert (large[1::2, 2::3] == image).all()
+    assert (shrink(large, (2, 3)) == image).all()
+    assert shrink(image, (4, 6)) is image
+
+
+def test_a_tokenizer_without_a_grid_has_a_square_one():
+    assert grid_of(ToyTokenizer(), 12) == (3, 4)
+    assert grid_of(object(), 49) == (7, 7)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: score_map([0.5] * 5, (2, 3), (20, 30)), r"grid is \(2, 3\) for 5 tokens"),
+        (lambda: score_map([[0.5] * 6], (2, 3), (20, 30)), r"scores has shape \(1, 6\)"),
+        (lambda: score_map([0.5] * 6, (2, 3), (0, 30)), r"size is \(0, 30\)"),
+        (lambda: score_map([0.5, float("nan")], (1, 2), (9, 9)), "scores holds nan"),
+        (lambda: score_map([0.5] * 6, (2, 3), (9, 9), "log"), "scale is 'log'; choose probability or rank"),
+        (lambda: grid_of(object(), 12), r"grid is \(3, 3\) for 12 tokens"),
+        (
+            lambda: score_panels(np.zeros((5, 6, 3), np.uint8), np.zeros(6), (2, 3)),
+            "5 x 6 pixels do not divide into 2 x 3 tokens",
+        ),
+    ],
+)
+def test_bad_input_is_named(call, message):
+    with pytest.raises(InputError, match=message):
+        call()
