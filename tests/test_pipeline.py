@@ -8,6 +8,8 @@ from PIL import Image
 
 from tokencritic import Critic, Generator, InputError, TokenCriticPipeline, TransformerConfig
 from tokencritic.models.classifier import Classifier, ClassifierConfig
+from tokencritic.sampling import CriticScorer, edit, refine
+from tokencritic.sampling.rejection import candidate_seeds, redraw_seeds
 from tokencritic.sampling.settings import SamplingSettings
 from tokencritic.tokenizers.compact import CompactConfig, CompactTokenizer
 from tokencritic.tokenizers.loading import load_tokenizer
@@ -25,6 +27,17 @@ def make_tokenizer(**changes):
 
 def no_classes():
     return Generator(replace(SIZES, num_classes=0, null_class=False))
+
+
+def without_judges(pipe):
+    return TokenCriticPipeline(pipe.tokenizer, pipe.generator)
+
+
+def without_classifier(pipe):
+    return TokenCriticPipeline(pipe.tokenizer, pipe.generator, pipe.critic)
+
+
+GREY = Image.new("L", (8, 8), 128)
 
 
 @pytest.fixture
@@ -86,6 +99,104 @@ def test_settings_override_the_defaults(pipe):
     assert pipe.settings().selection_noise == 0.3
     for changes in ({"sampler": "random"}, {"guidance": 3.0}, {"num_inference_steps": 2}, {"temperature": 0.0}):
         assert pipe([0] * 8, output_type="pt", **changes).shape == (8, 1, 8, 8)
+
+
+def bright_or_dark(images):
+    """Class 0 is brightness, the others are darkness."""
+    light = images.mean((1, 2, 3))
+    return torch.stack([light, -light, -light], dim=1)
+
+
+JUDGES = {
+    "somebody else's classifier": lambda pipe, tokens, labels: bright_or_dark(pipe.tokenizer.decode(tokens)).softmax(1),
+    "classifier": lambda pipe, tokens, labels: pipe.classifier(pipe.tokenizer.decode(tokens)).softmax(1),
+    "critic": lambda pipe, tokens, labels: pipe.critic(tokens, labels).sigmoid().mean(1, keepdim=True).expand(-1, 3),
+}
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("batch_size", [1, 3, 64])
+@pytest.mark.parametrize("judge", JUDGES)
+def test_rejection_keeps_the_candidate_that_the_judge_likes_best(pipe, judge, batch_size):
+    labels, by = torch.tensor([0, 1, 0]), "critic" if judge == "critic" else "classifier"
+    reject_with = bright_or_dark if judge == "somebody else's classifier" else None
+    settings = pipe.settings(candidates=4, reject_by=by)
+    kept = pipe.sample_tokens(labels, 20, settings, batch_size, reject_with=reject_with)
+    places = []
+    for number, label in enumerate(labels.tolist()):
+        # Every candidate by itself is an image without rejection.
+        seeds = [int(candidate_seeds(torch.tensor([20 + number]), j)) for j in range(4)]
+        tried = torch.cat([pipe.sample_tokens(labels[number : number + 1], seed) for seed in seeds])
+        scores = JUDGES[judge](pipe, tried, torch.tensor([label] * 4))[:, label]
+        places.append(int(scores.argmax()))
+        assert kept[number].equal(tried[places[-1]])
+    assert places != [0, 0, 0]
+    call = {"candidates": 4, "reject_by": by, "reject_with": reject_with, "output_type": "pt"}
+    assert pipe([0, 1, 0], seed=20, **call).equal(pipe.images(kept, "pt"))
+
+
+def test_one_candidate_is_the_image_without_rejection(pipe):
+    assert pipe([0, 1], candidates=1, output_type="pt").equal(pipe([0, 1], output_type="pt"))
+    everybody = TokenCriticPipeline(pipe.tokenizer, pipe.generator)
+    assert everybody([0], candidates=1, reject_by="critic", output_type="pt").shape == (1, 1, 8, 8)
+
+
+def test_another_sampler_does_not_inherit_the_defaults_noise(pipe):
+    assert pipe.settings(sampler="critic").selection_noise == 0.3
+    assert pipe.settings(sampler="confidence").selection_noise is None
+    assert pipe.settings(sampler="confidence", selection_noise=2.0).selection_noise == 2.0
+    assert pipe.refinement_settings().selection_noise == 0.3
+    assert pipe.refinement_settings().steps == 9
+
+
+def test_images_in_every_form_become_the_same_tokens(pipe):
+    tensors = pipe([0, 1, 2], output_type="pt").mul(255).round().div(255)  # the levels of a file
+    arrays = tensors.permute(0, 2, 3, 1).numpy()
+    pictures = [Image.fromarray((array[..., 0] * 255).round().astype(np.uint8)) for array in arrays]
+    tokens = pipe.tokenizer.encode(tensors)
+    for form in (tensors, arrays, (arrays * 255).round().astype(np.uint8), pictures):
+        assert pipe.encode(form).equal(tokens)
+    assert pipe.encode(tensors, batch_size=2).equal(tokens)
+    assert pipe.encode(pictures[1]).equal(tokens[1:2])
+    large = pictures[1].resize((16, 16), Image.Resampling.NEAREST)
+    wide = Image.new("RGB", (40, 16), "red")
+    wide.paste(large, (12, 0))
+    assert pipe.encode(wide).equal(tokens[1:2])  # the middle square, halved
+
+
+def test_refinement_is_the_sampling_functions_on_what_was_encoded(pipe):
+    images = pipe([0, 1, 2], seed=5, output_type="pt")
+    tokens, labels = pipe.encode(images), torch.tensor([0, 1, 2])
+    refined = pipe.refine_tokens(tokens, labels, seed=5)
+    seeds = redraw_seeds(torch.arange(5, 8))
+    loop = {"steps": 9, "temperature": (1.2, 0.8)}
+    assert refined.equal(refine(pipe.generator, CriticScorer(pipe.critic, 0.3), tokens, labels, seeds, **loop))
+    again = pipe.refine(images, [0, "dog", 2], seed=5, output_type="pt", batch_size=2)
+    assert again.equal(pipe.tokenizer.decode(refined))
+    assert pipe.refine(tokens.numpy().astype(np.uint16), [0, 1, 2], seed=5, output_type="pt").equal(again)
+
+
+def test_refinement_asks_the_classifier_for_classes_that_are_not_given(pipe):
+    tokens = pipe.encode(pipe([0, 1, 2], output_type="pt"))
+    said = pipe.classify(tokens, batch_size=2)
+    with torch.no_grad():
+        assert said.equal(pipe.classifier(pipe.tokenizer.decode(tokens)).argmax(1))
+    assert pipe.refine(tokens, output_type="pt").equal(pipe.refine(tokens, said.tolist(), output_type="pt"))
+    assert pipe.refine(tokens, 1, output_type="pt").equal(pipe.refine(tokens, [1, 1, 1], output_type="pt"))
+
+
+def test_editing_leaves_the_rest_alone(pipe):
+    tokens = pipe.sample_tokens(torch.tensor([0, 1, 2]))
+    region = torch.tensor([True, False, False, True])
+    edited = pipe.edit(tokens, region, "owl", seed=3, output_type="pt", batch_size=2)
+    seeds = redraw_seeds(torch.arange(3, 6))
+    loop = {"steps": 3, "temperature": (1.2, 0.8)}
+    expected = edit(pipe.generator, CriticScorer(pipe.critic, 0.3), tokens, region, [2, 2, 2], seeds, **loop)
+    assert edited.equal(pipe.tokenizer.decode(expected))
+    assert not edited.equal(pipe.images(tokens, "pt"))
+    assert pipe.edit(tokens, region.expand(3, -1).numpy(), [2, 2, 2], seed=3, output_type="pt").equal(edited)
+    nothing = torch.zeros(4, dtype=torch.bool)
+    assert pipe.edit(tokens, nothing, 2, output_type="pt").equal(pipe.images(tokens, "pt"))
 
 
 def test_the_callback_sees_every_step(pipe):
@@ -180,11 +291,36 @@ def test_a_damaged_folder_is_named(pipe, tmp_path, change, message):
         (lambda pipe: pipe("3"), "class_labels holds 3"),
         (lambda pipe: pipe(-1), "class_labels holds -1"),
         (lambda pipe: pipe(0, 0), "num_images_per_label is 0"),
-        (lambda pipe: pipe(0, stepz=3), "unknown setting 'stepz'; choose from guidance"),
+        (lambda pipe: pipe(0, stepz=3), "unknown setting 'stepz'; choose from candidates, guidance"),
         (lambda pipe: pipe(0, output_type="jpg"), "output_type is 'jpg'"),
         (lambda pipe: pipe(0, num_inference_steps=0), "steps is 0"),
         (lambda pipe: pipe(0, sampler="best"), "sampler is 'best'"),
         (lambda pipe: pipe(0, batch_size=0), "batch_size is 0"),
+        (lambda pipe: pipe(0, candidates=0), "candidates is 0"),
+        (lambda pipe: pipe(0, candidates=2, reject_by="taste"), "reject_by is 'taste'"),
+        (lambda pipe: without_judges(pipe)(0, candidates=2), "reject_by is classifier, but the model has none"),
+        (lambda pipe: without_judges(pipe)(0, candidates=2, reject_by="critic"), "critic, but the model has none"),
+        (
+            lambda pipe: pipe(0, candidates=2, reject_by="critic", reject_with=bright_or_dark),
+            "reject_with is given but reject_by is critic",
+        ),
+        (lambda pipe: pipe.sample_tokens(torch.zeros(0, dtype=torch.int64)), "there are 0 labels"),
+        (lambda pipe: without_judges(pipe).refine(GREY, 0), "has no critic to say which tokens to refine"),
+        (lambda pipe: pipe.refine(GREY, 0, sampler="confidence"), "sampler is confidence"),
+        (lambda pipe: pipe.refine(GREY, 0, ratio=0.0), "ratio is 0.0"),
+        (lambda pipe: pipe.refine(GREY, [0, 1]), "there are 2 labels for 1 images"),
+        (lambda pipe: without_classifier(pipe).refine(GREY), "class_labels is None and the model has no classifier"),
+        (lambda pipe: pipe.refine(torch.zeros(1, 5, dtype=torch.int64), 0), r"tokens has shape \(1, 5\)"),
+        (lambda pipe: pipe.refine(torch.zeros(1, 4), 0), "tokens is float32; expected integers"),
+        (lambda pipe: pipe.encode([]), "images is a list; expected a picture or a list of them"),
+        (lambda pipe: pipe.encode("cat.png"), "images is a str"),
+        (lambda pipe: pipe.encode(torch.zeros(1, 1, 9, 9)), r"images has shape \(1, 1, 9, 9\)"),
+        (lambda pipe: pipe.encode(torch.full((1, 1, 8, 8), torch.nan)), "images holds values from nan"),
+        (lambda pipe: pipe.encode(np.zeros((8, 8), np.uint8)), r"images is a ndarray uint8 \(8, 8\)"),
+        (lambda pipe: pipe.encode(Image.new("RGBA", (8, 8))), "a picture in mode RGBA; convert it to L or RGB"),
+        (lambda pipe: pipe.encode(GREY, 0), "batch_size is 0"),
+        (lambda pipe: pipe.edit(GREY, torch.ones(5, dtype=torch.bool), 0), "region is bool of shape"),
+        (lambda pipe: pipe.edit(GREY, torch.ones(4), 0), "region is float32"),
         (
             lambda pipe: TokenCriticPipeline(make_tokenizer(image_size=12), pipe.generator),
             "num_tokens is 4 but the tokenizer's is 9",

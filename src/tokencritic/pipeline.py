@@ -1,47 +1,36 @@
-"""Tokenizer, generator, critic and classifier as one thing: a folder on disk, a call that makes images.
-
-folder/pipeline.json          which parts there are, class names, default sampling settings
-folder/tokenizer/  generator/  critic/  classifier/      config.json and model.safetensors each
-"""
+"""Tokenizer, generator, critic and classifier as one thing: a folder on disk, a call that makes images."""
 
 import dataclasses
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor, nn
 
-from tokencritic.errors import InputError
-from tokencritic.files import write_atomically
+from tokencritic.errors import InputError, as_integers
+from tokencritic.image_forms import to_images, to_pil
 from tokencritic.models.classifier import Classifier
 from tokencritic.models.critic import Critic
 from tokencritic.models.generator import Generator
-from tokencritic.models.saved import SavedModel, find_file, read_json
+from tokencritic.pipeline_folder import KINDS, read_folder, write_folder
+from tokencritic.sampling.edit import edit
 from tokencritic.sampling.inputs import device_of
 from tokencritic.sampling.loop import sample
 from tokencritic.sampling.noise import as_seeds
-from tokencritic.sampling.propose import Proposal
+from tokencritic.sampling.propose import Proposal, evaluating
+from tokencritic.sampling.refine import refine
+from tokencritic.sampling.rejection import best_of, choose_ranker, fitting, redraw_seeds
 from tokencritic.sampling.settings import SamplingSettings
-from tokencritic.tokenizers import loading
 from tokencritic.tokenizers.tokenizer import Tokenizer
 
-PIPELINE = "pipeline.json"
-FORMAT = 1
-
-# part -> kind as the JSON names it -> class
-KINDS: Mapping[str, Mapping[str, type[SavedModel]]] = {
-    "tokenizer": loading.KINDS,
-    "generator": {"transformer": Generator},
-    "critic": {"transformer": Critic},
-    "classifier": {"convolutional": Classifier},
-}
-
 OutputType = Literal["pil", "pt", "np"]
+Seeds = int | Sequence[int] | Tensor
+ClassLabels = int | str | Sequence[int | str]
+Callback = Callable[["TokenCriticPipeline", int, float, dict[str, Tensor]], Any]
 
 
 class TokenCriticPipeline:
@@ -97,14 +86,15 @@ class TokenCriticPipeline:
 
     def __call__(
         self,
-        class_labels: int | str | Sequence[int | str],
+        class_labels: ClassLabels,
         num_images_per_label: int = 1,
         *,
         num_inference_steps: int | None = None,
-        seed: int | Sequence[int] = 0,
+        seed: Seeds = 0,
         output_type: OutputType = "pil",
-        callback_on_step_end: Callable[["TokenCriticPipeline", int, float, dict[str, Tensor]], Any] | None = None,
+        callback_on_step_end: Callback | None = None,
         batch_size: int = 64,
+        reject_with: Callable[[Tensor], Tensor] | None = None,
         **settings: Any,
     ) -> Any:
         """Images of the classes, `num_images_per_label` of each in turn.
@@ -113,7 +103,9 @@ class TokenCriticPipeline:
         own seed and label alone. num_inference_steps and settings (`sampler`, `temperature`, `selection_noise`, ...): see
         `SamplingSettings`; what is not given is the model's default.
         callback_on_step_end: called as (pipeline, step, time, tensors) with `tokens`, `hidden` and, but for the last
-        step, `scores`.
+        step, `scores`. batch_size: how many images, or candidates for them, are worked on at a time.
+        reject_with: with `candidates` of 2 or more, a classifier to choose by instead of the pipeline's: images (b, c, h, w)
+        in [0, 1] -> logits (b, classes).
         Returns a list of PIL images, or a float tensor (b, c, h, w) for "pt", or an array (b, h, w, c) for "np", in [0, 1].
         """
         tokens = self.sample_tokens(
@@ -122,11 +114,12 @@ class TokenCriticPipeline:
             self.settings(num_inference_steps, **settings),
             batch_size,
             callback_on_step_end,
+            reject_with,
         )
         return self.images(tokens, output_type, batch_size)
 
     def settings(self, num_inference_steps: int | None = None, **changes: Any) -> SamplingSettings:
-        """The model's defaults with some changed."""
+        """The model's defaults with some changed. Another sampler does not inherit the noise meant for the default one."""
         known = {field.name for field in dataclasses.fields(SamplingSettings)}
         if not changes.keys() <= known:
             raise InputError(
@@ -134,9 +127,21 @@ class TokenCriticPipeline:
             )
         if num_inference_steps is not None:
             changes["steps"] = num_inference_steps
-        return dataclasses.replace(self.defaults, **changes)
+        has_critic = self.critic is not None
+        changed = dataclasses.replace(self.defaults, **changes)
+        if changed.chosen_sampler(has_critic) != self.defaults.chosen_sampler(has_critic):
+            return dataclasses.replace(changed, selection_noise=changes.get("selection_noise"))
+        return changed
 
-    def labels(self, class_labels: int | str | Sequence[int | str], num_images_per_label: int = 1) -> Tensor:
+    def refinement_settings(self, num_inference_steps: int = 9, **changes: Any) -> SamplingSettings:
+        """The model's defaults for refining: 9 steps, and the critic chooses unless told otherwise."""
+        if changes.get("sampler") == "confidence":
+            raise InputError("sampler is confidence, which knows only tokens it drew itself; refine with critic")
+        if self.critic is None and changes.get("sampler") is None:
+            raise InputError("the model has no critic to say which tokens to refine")
+        return self.settings(num_inference_steps, **{"sampler": "critic", **changes})
+
+    def labels(self, class_labels: ClassLabels, num_images_per_label: int = 1) -> Tensor:
         """Numbers or names -> (b,) int64, each repeated."""
         if num_images_per_label < 1:
             raise InputError(f"num_images_per_label is {num_images_per_label}; it must be at least 1")
@@ -168,40 +173,150 @@ class TokenCriticPipeline:
             )
         return self.generator.guided(guidance)
 
-    @torch.no_grad()
     def sample_tokens(
         self,
         labels: Tensor,
-        seed: int | Sequence[int] = 0,
+        seed: Seeds = 0,
         settings: SamplingSettings | None = None,
         batch_size: int = 64,
-        callback_on_step_end: Callable[..., Any] | None = None,
+        callback_on_step_end: Callback | None = None,
+        reject_with: Callable[[Tensor], Tensor] | None = None,
     ) -> Tensor:
-        """labels: (b,). Returns tokens (b, n) on the CPU."""
-        if batch_size < 1:
-            raise InputError(f"batch_size is {batch_size}; it must be at least 1")
-        settings = settings or self.defaults
+        """labels: (b,); the other arguments are those of a call. Returns tokens (b, n) on the CPU."""
+        seeds, settings = as_seeds(seed, len(labels)), settings or self.defaults
+        return self._draw(sample, (), labels, seeds, settings, batch_size, callback_on_step_end, reject_with)
+
+    def refine_tokens(
+        self,
+        tokens: Tensor,
+        labels: Tensor,
+        seed: Seeds = 0,
+        settings: SamplingSettings | None = None,
+        batch_size: int = 64,
+        callback_on_step_end: Callback | None = None,
+        reject_with: Callable[[Tensor], Tensor] | None = None,
+        *,
+        ratio: float = 0.6,
+    ) -> Tensor:
+        """tokens: (b, n); the rest is as in `sample_tokens`, with `refinement_settings()` where none are given."""
+        seeds, settings = redraw_seeds(as_seeds(seed, len(labels))), settings or self.refinement_settings()
+        method = partial(refine, ratio=ratio)
+        return self._draw(method, (tokens,), labels, seeds, settings, batch_size, callback_on_step_end, reject_with)
+
+    def _draw(
+        self,
+        method: Callable[..., Tensor],
+        given: tuple[Tensor, ...],
+        labels: Tensor,
+        seeds: Tensor,
+        settings: SamplingSettings,
+        batch_size: int,
+        callback: Callback | None,
+        reject_with: Callable[[Tensor], Tensor] | None,
+    ) -> Tensor:
+        """The best candidates that `method` (sample, refine or edit) draws. given: what it starts from, one row per image."""
+        if len(labels) == 0 or any(len(values) != len(labels) for values in given):
+            counts = " and ".join(str(len(values)) for values in given) or "no"
+            raise InputError(f"there are {len(labels)} labels for {counts} images; give one per image, at least one")
+        if reject_with is not None and settings.reject_by != "classifier":
+            raise InputError(f"reject_with is given but reject_by is {settings.reject_by}; it is for classifier")
         generator = self._guided(settings.guidance)
         scorer = settings.scorer(self.critic, getattr(self.tokenizer, "grid", None))
+        classifier = self.classifier if reject_with is None else reject_with
+        ranker = choose_ranker(settings, self.critic, classifier, self.tokenizer.decode)
 
         def on_step(proposal: Proposal, scores: Tensor | None, mask: Tensor) -> None:
             tensors = {"tokens": proposal.tokens, "hidden": mask} | ({} if scores is None else {"scores": scores})
-            callback_on_step_end(self, proposal.step.index, proposal.step.time, tensors)  # pyright: ignore[reportOptionalCall]
+            callback(self, proposal.step.index, proposal.step.time, tensors)  # pyright: ignore[reportOptionalCall]
 
-        seeds = as_seeds(seed, len(labels))
-        return torch.cat(
-            [
-                sample(
-                    generator,
-                    scorer,
-                    labels[start : start + batch_size],
-                    seeds[start : start + batch_size],
-                    on_step=None if callback_on_step_end is None else on_step,
-                    **settings.loop_arguments(),
-                ).cpu()
-                for start in range(0, len(labels), batch_size)
-            ]
-        )
+        def draw(rows: Tensor, seeds: Tensor) -> Tensor:
+            start = [values[rows] for values in given]
+            listener = None if callback is None else on_step
+            return method(generator, scorer, *start, labels[rows], seeds, on_step=listener, **settings.loop_arguments())
+
+        return best_of(draw, ranker, labels, seeds, settings.candidates, batch_size)
+
+    def refine(
+        self,
+        images_or_tokens: Any,
+        class_labels: ClassLabels | None = None,
+        *,
+        ratio: float = 0.6,
+        num_inference_steps: int = 9,
+        seed: Seeds = 0,
+        output_type: OutputType = "pil",
+        batch_size: int = 64,
+        reject_with: Callable[[Tensor], Tensor] | None = None,
+        **settings: Any,
+    ) -> Any:
+        """The images with the `ratio` of their tokens that the critic trusts least drawn again (the paper's refinement).
+
+        images_or_tokens: images as `encode` takes them, or integers (b, n). class_labels: one per image, or one for all;
+        None asks the pipeline's classifier. The other arguments and what comes back are those of a call.
+        """
+        chosen = self.refinement_settings(num_inference_steps, **settings)
+        tokens, labels = self._given(images_or_tokens, class_labels, batch_size)
+        refined = self.refine_tokens(tokens, labels, seed, chosen, batch_size, reject_with=reject_with, ratio=ratio)
+        return self.images(refined, output_type, batch_size)
+
+    def edit(
+        self,
+        images_or_tokens: Any,
+        region: Tensor | np.ndarray,
+        class_labels: ClassLabels | None = None,
+        *,
+        num_inference_steps: int | None = None,
+        seed: Seeds = 0,
+        output_type: OutputType = "pil",
+        batch_size: int = 64,
+        reject_with: Callable[[Tensor], Tensor] | None = None,
+        **settings: Any,
+    ) -> Any:
+        """The images with a region drawn anew and every token outside it left alone: inpainting, or a class inside a box.
+
+        region: (b, n) or (n,) bool over the tokens in row-major order, True = draw anew. The rest is as in `refine`.
+        """
+        chosen = self.settings(num_inference_steps, **settings)
+        tokens, labels = self._given(images_or_tokens, class_labels, batch_size)
+        region = torch.as_tensor(region)
+        start = tokens, region.expand(len(tokens), -1) if region.ndim == 1 else region
+        seeds = redraw_seeds(as_seeds(seed, len(tokens)))
+        edited = self._draw(edit, start, labels, seeds, chosen, batch_size, None, reject_with)
+        return self.images(edited, output_type, batch_size)
+
+    def _given(self, images_or_tokens: Any, class_labels: ClassLabels | None, batch_size: int) -> tuple[Tensor, Tensor]:
+        """Tokens (b, n) and labels (b,) of images or tokens."""
+        if isinstance(images_or_tokens, Tensor | np.ndarray) and images_or_tokens.ndim == 2:
+            tokens = as_integers("tokens", torch.as_tensor(images_or_tokens))
+        else:
+            tokens = self.encode(images_or_tokens, batch_size)
+        if class_labels is None:
+            return tokens, self.classify(tokens, batch_size)
+        labels = self.labels(class_labels)
+        return tokens, labels.expand(len(tokens)) if len(labels) == 1 else labels
+
+    @torch.no_grad()
+    def classify(self, tokens: Tensor, batch_size: int = 64) -> Tensor:
+        """tokens: (b, n). The classes that the pipeline's classifier finds likeliest: (b,) int64 on the CPU."""
+        if self.classifier is None:
+            raise InputError("class_labels is None and the model has no classifier to ask; give the images' classes")
+        images = self.images(tokens, "pt", batch_size)
+        with evaluating(self.classifier):
+            logits = [self.classifier(fitting(part, self.classifier)) for part in images.split(batch_size)]
+        return torch.cat(logits).argmax(dim=1).cpu()
+
+    @torch.no_grad()
+    def encode(self, images: Any, batch_size: int = 64) -> Tensor:
+        """Images to tokens (b, n) on the CPU.
+
+        images: a picture in mode L or RGB, a list of them, or an array uint8 (b, h, w, c), whose middle square is resized; or
+        floats in [0, 1] of the tokenizer's size, an array (b, h, w, c) or a tensor (b, c, h, w).
+        """
+        if batch_size < 1:
+            raise InputError(f"batch_size is {batch_size}; it must be at least 1")
+        sizes = (getattr(self.tokenizer, name, None) for name in ("image_size", "channels"))
+        parts = to_images(images, *sizes).split(batch_size)
+        return torch.cat([self.tokenizer.encode(part.to(self.device)).cpu() for part in parts])
 
     @torch.no_grad()
     def images(self, tokens: Tensor, output_type: OutputType = "pil", batch_size: int = 64) -> Any:
@@ -218,57 +333,10 @@ class TokenCriticPipeline:
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write the folder; `pipeline.json` comes last, so a folder without it is not whole."""
-        folder = Path(folder)
-        kinds = {}
-        for name, part in self.parts.items():
-            kinds[name] = next((kind for kind, cls in KINDS[name].items() if type(part) is cls), None)
-            if kinds[name] is None:
-                raise InputError(
-                    f"the {name} is a {type(part).__name__}, which cannot be saved as a part of a pipeline"
-                )
-        (folder / PIPELINE).unlink(
-            missing_ok=True
-        )  # cut off in the middle, old and new parts must not pass for one model
-        for name, part in self.parts.items():
-            part.save_pretrained(folder / name)
-        facts = {
-            "format": FORMAT,
-            "parts": kinds,
-            "class_names": self.class_names,
-            "sampling": dataclasses.asdict(self.defaults),
-        }
-        text = json.dumps(facts, indent=2, ensure_ascii=False) + "\n"
-        write_atomically(folder / PIPELINE, lambda path: path.write_text(text, encoding="utf-8"))
+        write_folder(Path(folder), self.parts, self.class_names, self.defaults)
 
     @classmethod
     def from_pretrained(cls, folder_or_hub_id: str | Path, **hub_arguments: Any) -> Self:
         """Load a folder written by `save_pretrained`, or the same from the Hub, in float32 and eval mode."""
-        file = find_file(folder_or_hub_id, PIPELINE, **hub_arguments)
-        facts = read_json(file)
-        if facts.get("format") != FORMAT:
-            raise InputError(f"{file} has format {facts.get('format')!r}; this version reads format {FORMAT}")
-        kinds, names = facts.get("parts"), facts.get("class_names", [])
-        if not isinstance(kinds, dict) or not all(isinstance(kind, str) for kind in kinds.values()):
-            raise InputError(f"{file} has parts {kinds!r}; expected the kind of each part by its name")
-        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            raise InputError(f"{file} has class_names {names!r}; expected a list of names")
-        parts = {}
-        for name, kind in kinds.items():
-            if kind not in KINDS.get(name, {}):
-                raise InputError(
-                    f"{file} has a {name} of kind {kind!r}; known are {KINDS.get(name, {}) and list(KINDS[name])}"
-                )
-            parts[name] = KINDS[name][kind].from_pretrained(folder_or_hub_id, subfolder=name, **hub_arguments)
-        if missing := {"tokenizer", "generator"} - parts.keys():
-            raise InputError(f"{file} names no {' and no '.join(sorted(missing))}")
-        try:
-            defaults = SamplingSettings(**facts.get("sampling", {}))
-        except (TypeError, ValueError) as error:
-            raise InputError(f"{file}: sampling: {error}") from error
-        return cls(**parts, class_names=names, defaults=defaults)
-
-
-def to_pil(image: np.ndarray) -> Image.Image:
-    """(h, w, c) in [0, 1] -> a picture in mode L for one channel, RGB for three."""
-    pixels = (image * 255).round().astype(np.uint8)
-    return Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
+        parts, class_names, defaults = read_folder(folder_or_hub_id, **hub_arguments)
+        return cls(**parts, class_names=class_names, defaults=defaults)

@@ -8,6 +8,18 @@ from jsonargparse import ArgumentError, ArgumentParser, Namespace
 
 from tokencritic.errors import InputError
 
+SETTINGS = (
+    "sampler",
+    "steps",
+    "temperature",
+    "selection_noise",
+    "schedule",
+    "passes_per_level",
+    "guidance",
+    "candidates",
+    "reject_by",
+)
+
 
 def make_parser(verb: str, description: str) -> ArgumentParser:
     """A parser whose errors are `InputError`s: one line each, which the command prints before it exits with 2."""
@@ -36,12 +48,13 @@ def add_settings(parser: ArgumentParser) -> None:
     parser.add_argument("--schedule", choices=["cosine", "linear", "square", "cubic", "sqrt"], help="of the mask ratio")
     parser.add_argument("--passes_per_level", type=int, help="critic passes at each number of hidden tokens")
     parser.add_argument("--guidance", type=float, help="classifier-free guidance scale, 1 is none")
+    parser.add_argument("--candidates", type=int, help="images drawn for each that is kept (rejection); 1 keeps all")
+    parser.add_argument("--reject_by", choices=["classifier", "critic"], help="who chooses among the candidates")
 
 
 def settings_of(parsed: Namespace) -> dict[str, Any]:
     """The settings that were given, as `TokenCriticPipeline.settings` takes them."""
-    names = ("sampler", "steps", "temperature", "selection_noise", "schedule", "passes_per_level", "guidance")
-    given = {name: parsed[name] for name in names if parsed[name] is not None}
+    given = {name: parsed[name] for name in SETTINGS if parsed[name] is not None}
     if "temperature" in given:
         values = given["temperature"]
         if len(values) > 2:

@@ -9,7 +9,13 @@ from tokencritic.errors import InputError
 # verb -> what it does. Each is a module beside this one with `main(arguments) -> None`.
 VERBS: dict[str, str] = {
     "sample": "make images with a model",
+    "refine": "make images better with a model's critic",
+    "evaluate": "measure a model's images, or a folder or file of images",
+    "sweep": "measure a model at many settings and draw the trade-off",
+    "tune": "find the best settings of a sampler for a model",
+    "compare": "measure MaskGIT, Token-Critic, refinement and rejection side by side",
     "train": "train a model by a preset",
+    "export": "put a trained model into a model folder",
     "tokenize": "turn images into token arrays",
     "import-maskgit": "make a model folder from the official MaskGIT checkpoints",
     "import-tokenizer": "make a tokenizer folder from published weights",

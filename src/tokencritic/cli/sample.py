@@ -1,40 +1,109 @@
 """`token-critic sample`: new images from a model folder."""
 
+import itertools
 import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from tokencritic.cli.arguments import add_settings, check_device, make_parser, parse, settings_of
 from tokencritic.errors import InputError
 
+if TYPE_CHECKING:
+    from PIL import Image
+    from torch import Tensor
+
+    from tokencritic.pipeline import OutputType, TokenCriticPipeline
+    from tokencritic.sampling.settings import SamplingSettings
+    from tokencritic.sampling.trace import Trace
+
+_MOST_IN_GRID = 256
+
 
 def main(arguments: list[str]) -> None:
-    parser = make_parser("sample", "Make images: one PNG each, and a grid of all of them.")
+    parser = make_parser("sample", "Make images: a PNG of each and a grid of the first 256, or one ADM sample file.")
     parser.add_argument("model", help="a model folder or Hub id")
     parser.add_argument("--classes", nargs="+", help="numbers or names; all classes in turn if not given")
     parser.add_argument("--num", type=int, default=16, help="how many images in all; the classes take turns")
     parser.add_argument("--seed", type=int, default=0, help="image i has seed + i")
+    parser.add_argument(
+        "--format", choices=["png", "npz"], default="png", help="npz: one samples.npz, as ADM's evaluator reads it"
+    )
     parser.add_argument("--out", default="out/samples", help="the folder to write")
+    text = "also show how the first 16 images come about: .gif, .webp, or a film strip, .png"
+    parser.add_argument("--trace", metavar="FILE", help=text)
+    text = "with --trace: MaskGIT and the critic one below the other, from the same seeds and with the same steps"
+    parser.add_argument("--compare", action="store_true", help=text)
     parser.add_argument("--batch_size", type=int, default=64)
     parser.add_argument("--device", default="cpu")
     add_settings(parser)
     given = parse(parser, arguments)
-    if given.num < 1:
-        raise InputError(f"--num is {given.num}; it must be at least 1")
+    if given.compare and not given.trace:
+        raise InputError("--compare is given without --trace; name the file to write with --trace FILE")
+    for name in ("num", "batch_size"):
+        if given[name] < 1:
+            raise InputError(f"--{name} is {given[name]}; it must be at least 1")
 
-    from tokencritic.pictures.grids import grid, save
+    from tokencritic.interop.adm import write_samples
+    from tokencritic.pictures import MOST_IMAGES, check_trace, write_trace
     from tokencritic.pipeline import TokenCriticPipeline
+    from tokencritic.sampling.noise import as_seeds
+    from tokencritic.sampling.trace import Trace
 
     pipe = TokenCriticPipeline.from_pretrained(given.model).to(check_device(given.device))
     settings = pipe.settings(**settings_of(given))
     classes = pipe.labels(given.classes or list(range(pipe.generator.num_classes)))
     labels = classes.repeat(-(-given.num // len(classes)))[: given.num]
+    seeds = as_seeds(given.seed, given.num)
+    trace = Trace(MOST_IMAGES) if given.trace else None
+    if trace is not None:
+        check_trace(given.trace, pipe, settings, given.compare)
     start = time.perf_counter()
-    tokens = pipe.sample_tokens(labels, given.seed, settings, given.batch_size)
-    images = pipe.images(tokens, batch_size=given.batch_size)
-    seconds = time.perf_counter() - start
+    output_type = "pil" if given.format == "png" else "pt"
+    batches = _sample(pipe, labels, seeds, settings, given.batch_size, output_type, trace)
+    first = next(batches)  # whatever is wrong shows before a folder is made
+    batches = itertools.chain([first], batches)
     folder = Path(given.out)
     folder.mkdir(parents=True, exist_ok=True)
-    for index, (image, label) in enumerate(zip(images, labels.tolist(), strict=True)):
-        save(image, folder / f"{given.seed + index:06}_class{label}.png")
-    save(grid(images), folder / "grid.png")
-    print(f"wrote {len(images)} images and grid.png to {folder} in {seconds:.1f} s")
+    if given.format == "png":
+        _write_pictures(batches, labels.tolist(), given.seed, folder)
+        written = f"{given.num} images and grid.png to {folder}"
+    else:
+        write_samples(folder / "samples.npz", batches, labels)
+        written = f"{given.num} images to {folder / 'samples.npz'}"
+    print(f"wrote {written} in {time.perf_counter() - start:.1f} s")
+    if trace is not None:
+        write_trace(given.trace, pipe, labels, given.seed, settings, trace=trace, compare=given.compare)
+        print(f"wrote {given.trace}")
+
+
+def _sample(
+    pipe: "TokenCriticPipeline",
+    labels: "Tensor",
+    seeds: "Tensor",
+    settings: "SamplingSettings",
+    batch_size: int,
+    output_type: "OutputType",
+    trace: "Trace | None",
+) -> Iterator[Any]:
+    """Images in batches, so that memory does not grow with their number; progress is shown where there is more than one."""
+    from tokencritic.progress import Progress
+
+    count = max(1, batch_size // settings.candidates)
+    with Progress(len(labels), "sampling", "images", shown=len(labels) > count) as progress:
+        for part, part_seeds in zip(labels.split(count), seeds.split(count), strict=True):
+            watch = None if trace is None else trace.on_step_end
+            tokens = pipe.sample_tokens(part, part_seeds, settings, batch_size, watch)
+            yield pipe.images(tokens, output_type, batch_size)
+            progress.advance(len(part))
+
+
+def _write_pictures(batches: "Iterable[list[Image.Image]]", labels: list[int], first_seed: int, folder: Path) -> None:
+    from tokencritic.pictures.grids import grid, save
+
+    shown = []
+    for index, image in enumerate(itertools.chain.from_iterable(batches)):
+        save(image, folder / f"{first_seed + index:06}_class{labels[index]}.png")
+        if index < _MOST_IN_GRID:
+            shown.append(image)
+    save(grid(shown), folder / "grid.png")

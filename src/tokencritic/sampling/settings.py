@@ -2,22 +2,39 @@
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
+from numbers import Integral
 from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor
 
 from tokencritic.errors import InputError
 from tokencritic.masking import Schedule
-from tokencritic.sampling.loop import Temperature, temperature_range
+from tokencritic.sampling.loop import Temperature, sample, temperature_range
+from tokencritic.sampling.propose import Proposal
+from tokencritic.sampling.refine import refine
 from tokencritic.sampling.scorers import ConfidenceScorer, CriticScorer, HaltonScorer, RandomScorer, Scorer, check_noise
 
 Sampler = Literal["critic", "confidence", "random", "halton"]
+RejectBy = Literal["classifier", "critic"]
+
+_SCORERS: dict[Sampler, Any] = {
+    "critic": CriticScorer,
+    "confidence": ConfidenceScorer,
+    "random": RandomScorer,
+    "halton": HaltonScorer,
+}
 
 
 @dataclass(frozen=True)
 class SamplingSettings:
-    """Arguments of `sample`, and of the scorer it is given.
+    """Arguments of `sample`, of the scorer it is given, and of rejection.
 
     sampler: who chooses; None is the critic where there is one, else the generator's confidence.
     selection_noise: None is the scorer's own default. guidance: classifier-free guidance scale, 1 is none.
+    candidates: how many images are drawn for each that is kept; the paper's acceptance rate is 1 / candidates.
+    reject_by: which of them is kept: the one whose class the classifier finds likeliest, or the one the critic trusts most.
     """
 
     sampler: Sampler | None = None
@@ -27,15 +44,20 @@ class SamplingSettings:
     schedule: Schedule = "cosine"
     passes_per_level: int = 1
     guidance: float = 1.0
+    candidates: int = 1
+    reject_by: RejectBy = "classifier"
 
     def __post_init__(self) -> None:
         if self.sampler is not None and self.sampler not in get_args(Sampler):
             raise InputError(f"sampler is {self.sampler!r}; choose one of {', '.join(get_args(Sampler))}")
         if isinstance(self.temperature, list):  # as JSON has it
             object.__setattr__(self, "temperature", tuple(self.temperature))
-        for name in ("steps", "passes_per_level"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        for name in ("steps", "passes_per_level", "candidates"):
+            value = getattr(self, name)
+            if not isinstance(value, Integral) or value < 1:
+                raise InputError(f"{name} is {value!r}; it must be an integer, at least 1")
+        if self.reject_by not in get_args(RejectBy):
+            raise InputError(f"reject_by is {self.reject_by!r}; choose one of {', '.join(get_args(RejectBy))}")
         if self.schedule not in get_args(Schedule):
             raise InputError(f"schedule is {self.schedule!r}; choose one of {', '.join(get_args(Schedule))}")
         if not math.isfinite(self.guidance):
@@ -47,7 +69,7 @@ class SamplingSettings:
     def scorer(self, critic: Any | None, grid: tuple[int, int] | None = None) -> Scorer:
         """critic: the model's, or None; grid: (height, width) of the tokens."""
         noise: dict[str, Any] = {} if self.selection_noise is None else {"selection_noise": self.selection_noise}
-        sampler = self.sampler or ("confidence" if critic is None else "critic")
+        sampler = self.chosen_sampler(critic is not None)
         if sampler == "critic":
             if critic is None:
                 raise InputError("sampler is critic but the model has none; choose confidence, random or halton")
@@ -56,7 +78,68 @@ class SamplingSettings:
             return ConfidenceScorer(**noise)
         return RandomScorer() if sampler == "random" else HaltonScorer(grid)
 
+    def chosen_sampler(self, has_critic: bool) -> Sampler:
+        """The sampler that a model with or without a critic uses."""
+        return self.sampler or ("critic" if has_critic else "confidence")
+
+    def passes(self, num_tokens: int, has_critic: bool = True, refine_ratio: float | None = None) -> int:
+        """Network passes for one image by itself: what comparisons of samplers are to be made at.
+
+        The passes of generator and critic that the loop really runs, for every candidate, and one more of each candidate to
+        rank it where there are several. Guidance makes each generator pass two. Decoding to pixels is not counted.
+        num_tokens: of an image. has_critic: whether the model has one, which decides what sampler None means.
+        refine_ratio: count a refinement that hides this share first, instead of an image from nothing.
+        """
+        sampler = self.chosen_sampler(has_critic)
+        revokes = _SCORERS[sampler].revokes
+        loop = self.steps, self.schedule, self.passes_per_level
+        generated, scored = _count_passes(num_tokens, *loop, revokes, refine_ratio)
+        drawn = generated * (1 if self.guidance == 1 else 2) + (scored if sampler == "critic" else 0)
+        return drawn if self.candidates == 1 else self.candidates * (drawn + 1)
+
     def loop_arguments(self) -> dict[str, Any]:
         """What `sample` takes by name."""
         names = ("steps", "temperature", "schedule", "passes_per_level")
         return {name: getattr(self, name) for name in names}
+
+
+@lru_cache
+def _count_passes(
+    num_tokens: int,
+    steps: int,
+    schedule: Schedule,
+    passes_per_level: int,
+    revokes: bool,
+    refine_ratio: float | None,
+) -> tuple[int, int]:
+    """How often the loop calls its generator and its scorer: found by running it with two that only count."""
+    generator, scorer = _CountingGenerator(), _CountingScorer(revokes)
+    loop: dict[str, Any] = {"steps": steps, "schedule": schedule, "passes_per_level": passes_per_level}
+    if refine_ratio is None:
+        sample(generator, scorer, None, [0], num_tokens=num_tokens, mask_id=1, **loop)
+    else:
+        tokens = torch.zeros(1, num_tokens, dtype=torch.int64)
+        refine(generator, scorer, tokens, None, ratio=refine_ratio, mask_id=1, **loop)
+    return generator.calls, scorer.calls
+
+
+class _CountingGenerator:
+    """One code only, so that a pass costs nothing."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, masked_tokens: Tensor, labels: Tensor | None, /) -> Tensor:
+        self.calls += 1
+        return torch.zeros(*masked_tokens.shape, 1)
+
+
+class _CountingScorer:
+    """Hides what was hidden before, as a scorer that keeps tokens must."""
+
+    def __init__(self, revokes: bool) -> None:
+        self.calls, self.revokes = 0, revokes
+
+    def __call__(self, proposal: Proposal, /) -> Tensor:
+        self.calls += 1
+        return (~proposal.mask).float()

@@ -1,0 +1,133 @@
+"""`token-critic sample` with rejection and in ADM's form."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from tokencritic import Critic, Generator, TokenCriticPipeline, TransformerConfig
+from tokencritic.cli.main import main
+from tokencritic.models.classifier import Classifier, ClassifierConfig
+from tokencritic.tokenizers.compact import CompactConfig, CompactTokenizer
+
+SIZES = TransformerConfig(num_tokens=4, codebook_size=16, num_classes=3, width=16, layers=1, heads=2, mlp_width=32)
+
+
+@pytest.fixture(scope="module")
+def pipe():
+    torch.manual_seed(0)
+    generator = Generator(SIZES)
+    parts = (
+        CompactTokenizer(CompactConfig(image_size=8, width=16, codebook_size=16)),
+        generator,
+        Critic.from_generator(generator),
+        Classifier(ClassifierConfig(image_size=8, num_classes=3, width=8)),
+    )
+    return TokenCriticPipeline(*(part.eval() for part in parts), class_names=("cat", "dog", "owl"))
+
+
+@pytest.fixture(scope="module")
+def model(pipe, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model")
+    pipe.save_pretrained(folder)
+    return folder
+
+
+def sampled(*arguments):
+    assert main(["sample", *map(str, arguments), "--steps", "4"]) == 0
+
+
+def test_the_sample_file_holds_the_pictures_pixels(pipe, model, tmp_path, capsys):
+    sampled(model, "--num", 7, "--seed", 3, "--format", "npz", "--out", tmp_path / "file", "--batch_size", 3)
+    said, progress = capsys.readouterr()
+    assert said.startswith(f"wrote 7 images to {tmp_path / 'file' / 'samples.npz'} in ")
+    assert progress.startswith("sampling: 7 of 7 images")
+    assert [path.name for path in (tmp_path / "file").iterdir()] == ["samples.npz"]
+    with np.load(tmp_path / "file" / "samples.npz", allow_pickle=False) as arrays:
+        images, labels = arrays["arr_0"], arrays["arr_1"]
+    assert images.shape == (7, 8, 8, 3)
+    assert labels.tolist() == [0, 1, 2, 0, 1, 2, 0]
+    expected = pipe([0, 1, 2, 0, 1, 2, 0], seed=3, num_inference_steps=4)
+    for image, picture in zip(images, expected, strict=True):
+        assert np.array_equal(image, np.asarray(picture.convert("RGB")))
+
+
+def test_batches_change_neither_pictures_nor_files(model, tmp_path, capsys):
+    for name, size in (("one", 1), ("all", 64)):
+        rejecting = ("--candidates", 3, "--reject_by", "critic", "--batch_size", size)
+        sampled(model, "--num", 5, "--format", "npz", "--out", tmp_path / name, *rejecting)
+        sampled(model, "--num", 5, "--out", tmp_path / name, *rejecting)
+    names = sorted(path.name for path in (tmp_path / "one").iterdir())
+    assert names == sorted(path.name for path in (tmp_path / "all").iterdir())
+    assert len(names) == 5 + 2
+    assert all((tmp_path / "one" / name).read_bytes() == (tmp_path / "all" / name).read_bytes() for name in names)
+    assert capsys.readouterr().err.count("5 of 5 images") == 2  # progress of the many batches, none of the single one
+
+
+def test_rejection_by_flag_is_rejection_in_the_pipeline(pipe, model, tmp_path):
+    sampled(model, "--num", 3, "--classes", "owl", "--candidates", 4, "--out", tmp_path)
+    expected = pipe(["owl"] * 3, num_inference_steps=4, candidates=4)
+    plain = pipe(["owl"] * 3, num_inference_steps=4)
+    pictures = [Image.open(tmp_path / f"{seed:06}_class2.png") for seed in range(3)]
+    assert all(np.array_equal(one, other) for one, other in zip(pictures, expected, strict=True))
+    assert any(not np.array_equal(one, other) for one, other in zip(pictures, plain, strict=True))
+
+
+def test_the_defaults_of_a_model_may_reject(pipe, tmp_path):
+    choosy = TokenCriticPipeline(**pipe.parts, defaults=pipe.settings(4, candidates=3, reject_by="critic"))
+    choosy.save_pretrained(tmp_path / "model")
+    again = TokenCriticPipeline.from_pretrained(tmp_path / "model")
+    assert again.defaults == choosy.defaults
+    assert again(0, output_type="pt").equal(pipe(0, output_type="pt", **vars(choosy.defaults)))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--candidates", 0), "candidates is 0; it must be an integer, at least 1"),
+        (("--candidates", "many"), "--candidates: Expected a int"),
+        (("--reject_by", "taste"), "--reject_by"),
+        (("--format", "gif"), "--format"),
+        (("--batch_size", 0), "--batch_size is 0"),
+        (("--seed", -1), "seeds holds [-1"),
+        (("--seed", 2**63 - 2, "--num", 5), "must be an integer from 0 to 2^63 - 1"),
+    ],
+)
+def test_bad_input_is_one_line_and_nothing_is_written(model, tmp_path, capsys, arguments, message):
+    assert main(["sample", str(model), "--out", str(tmp_path / "out"), *map(str, arguments)]) == 2
+    said, error = capsys.readouterr()
+    assert said == ""
+    assert error.count("\n") == 1
+    assert message in error
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_model_without_a_judge_says_so_before_anything_is_written(pipe, tmp_path, capsys):
+    TokenCriticPipeline(pipe.tokenizer, pipe.generator).save_pretrained(tmp_path / "model")
+    for by in ("classifier", "critic"):
+        arguments = ["--candidates", "2", "--reject_by", by, "--out", str(tmp_path / "out")]
+        assert main(["sample", str(tmp_path / "model"), *arguments]) == 2
+        assert f"reject_by is {by}, but the model has none" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("ending", ["gif", "webp", "png"])
+def test_a_trace_shows_the_steps_of_the_very_images_and_does_not_change_them(model, tmp_path, ending):
+    sampled(model, "--num", 5, "--out", tmp_path / "plain")
+    file = tmp_path / f"steps.{ending}"
+    sampled(model, "--num", 5, "--out", tmp_path / "traced", "--trace", file, "--compare", "--batch_size", 2)
+    for plain in (tmp_path / "plain").iterdir():
+        assert plain.read_bytes() == (tmp_path / "traced" / plain.name).read_bytes()
+    with Image.open(file) as picture:
+        assert getattr(picture, "n_frames", 1) == (1 if ending == "png" else 3)  # the first step hides all again
+
+
+def test_a_trace_that_cannot_be_written_is_refused_before_sampling(model, tmp_path, capsys):
+    for arguments, message in (
+        (["--compare"], "--compare is given without --trace"),
+        (["--trace", tmp_path / "a.bmp"], "ends in '.bmp'; steps are written as .gif, .webp"),
+        (["--trace", tmp_path / "a.gif", "--candidates", 2], "without rejection"),
+    ):
+        assert main(["sample", str(model), "--out", str(tmp_path / "out"), *map(str, arguments)]) == 2
+        assert message in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
