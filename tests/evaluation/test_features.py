@@ -225,6 +225,9 @@ def test_weights_are_found_in_the_package_then_in_the_cache_and_else_asked_for(t
     assert list(kept.parent.iterdir()) == []
     kept.touch()
     assert find_weights() == kept
+    monkeypatch.setenv("TOKENCRITIC_CACHE", str(tmp_path / "elsewhere"))
+    with pytest.raises(InputError, match="install"):
+        find_weights(download=False)
     package = tmp_path / "a_package_with_weights"
     package.mkdir()
     (package / "__init__.py").write_text("raise RuntimeError('imported')")

@@ -12,6 +12,8 @@ from tokencritic.errors import InputError
 from tokencritic.evaluation.inception import INPUT_SIZE, SPATIAL_DIMENSION, TAPS, Inception
 from tokencritic.evaluation.resize import Resize, check_resize, resize
 from tokencritic.evaluation.weights import Weights, find_weights, read_weights
+from tokencritic.models.classifier import Classifier
+from tokencritic.sampling.propose import evaluating
 
 
 class Extracted(NamedTuple):
@@ -128,6 +130,60 @@ class InceptionFeatures:
         # fmt: on
         probabilities = None if self._head is None else (features @ self._head.T).softmax(dim=1).cpu()
         return Extracted(features.cpu(), probabilities, None if spatial is None else spatial.cpu())
+
+
+class ClassifierFeatures:
+    """The features of the data set's own small classifier: a thousandth of Inception's cost, and class probabilities.
+
+    Its name carries the classifier's fingerprint: numbers of two classifiers are not comparable.
+    """
+
+    resize = "none"
+
+    def __init__(self, classifier: Classifier, *, batch_size: int = 256) -> None:
+        """classifier: such as that of a pipeline. batch_size: how many images are worked on at a time, however many come."""
+        if not isinstance(classifier, Classifier):
+            raise InputError(f"classifier is a {type(classifier).__name__}; expected the Classifier of a model folder")
+        if batch_size < 1:
+            raise InputError(f"batch_size is {batch_size}; it must be at least 1")
+        self.fingerprint = classifier.fingerprint()
+        self.name = f"classifier:{self.fingerprint[:12]}"
+        self.dimension = classifier.feature_width
+        self.batch_size = batch_size
+        self._classifier = classifier
+
+    @torch.no_grad()
+    def __call__(self, images: Tensor | np.ndarray) -> Extracted:
+        """Images as `Features` says, of the classifier's size -> features (b, d) and probabilities (b, classes)."""
+        images = check_images(images)
+        size = self._classifier.config.image_size
+        height, width = images.shape[1:3] if images.dtype == torch.uint8 else images.shape[2:]
+        if (height, width) != (size, size):
+            raise InputError(f"images are {height} x {width}; the classifier takes {size} x {size}")
+        with evaluating(self._classifier):
+            parts = [self._extract(part) for part in images.split(self.batch_size)]
+        if not parts:
+            return Extracted(torch.empty(0, self.dimension), torch.empty(0, self._classifier.num_classes))
+        features, probabilities = zip(*parts, strict=True)
+        return Extracted(torch.cat(features), torch.cat(probabilities))
+
+    def _extract(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        weight = self._classifier.head.weight
+        # fmt: off
+        x = self._in_its_channels(to_pixels(images.to(weight.device)))                # b c h w
+        features = self._classifier.features((x / 255).to(weight.dtype))              # b d
+        probabilities = self._classifier.head(features).float().softmax(dim=1)        # b k
+        # fmt: on
+        return features.float().cpu(), probabilities.cpu()
+
+    def _in_its_channels(self, pixels: Tensor) -> Tensor:
+        """Grey images are often kept in three equal channels; colour is not turned into grey unasked."""
+        if self._classifier.config.channels == 1:
+            if not (pixels == pixels[:, :1]).all():
+                raise InputError("images are in colour; the classifier takes grey ones")
+            pixels = pixels[:, :1]
+        # Always laid out alike, so that the network rounds alike whatever form the images came in.
+        return pixels.clone(memory_format=torch.contiguous_format)
 
 
 def check_images(images: Tensor | np.ndarray) -> Tensor:

@@ -35,12 +35,25 @@ class DensityCoverage(NamedTuple):
     coverage: float
 
 
+class Neighbours(NamedTuple):
+    """A number for each point, float64: fake (m,), real (n,). Their means, and how far they spread, are the measures'."""
+
+    fake: Tensor
+    real: Tensor
+
+
 def precision_recall(real: Tensor, fake: Tensor, k: int = 3) -> PrecisionRecall:
     """Improved precision and recall (Kynkaanniemi et al., 2019). real: (n, d), fake: (m, d), any floating type.
 
     Precision: the share of fake points that lie in a ball around a real one. Recall: the share of real points that lie in
     a ball around a fake one. A point on the surface lies in the ball.
     """
+    found = precision_recall_rows(real, fake, k)
+    return PrecisionRecall(float(found.fake.mean()), float(found.real.mean()))
+
+
+def precision_recall_rows(real: Tensor, fake: Tensor, k: int = 3) -> Neighbours:
+    """What precision and recall are the means of: 1 for each point that lies in a ball of the other set, else 0."""
     reals, fakes = _prepare(real, fake, k)
     with _full_precision():
         real_radii, fake_radii = _radii(reals, k), _radii(fakes, k)
@@ -48,7 +61,7 @@ def precision_recall(real: Tensor, fake: Tensor, k: int = 3) -> PrecisionRecall:
         for rows, columns, products in _product_blocks(reals, fakes):
             fake_hit[columns] |= _hit(products, reals, real_radii, rows, fakes, columns, fake_hit[columns])
             real_hit[rows] |= _hit(products.T, fakes, fake_radii, columns, reals, rows, real_hit[rows])
-    return PrecisionRecall(float(fake_hit.double().mean()), float(real_hit.double().mean()))
+    return Neighbours(fake_hit.double(), real_hit.double())
 
 
 def density_coverage(real: Tensor, fake: Tensor, k: int = 5) -> DensityCoverage:
@@ -57,18 +70,24 @@ def density_coverage(real: Tensor, fake: Tensor, k: int = 5) -> DensityCoverage:
     Density: in how many balls around real points a fake one lies, on average, divided by k. Coverage: the share of the
     balls around real points that hold a fake one. A point on the surface lies in the ball.
     """
+    found = density_coverage_rows(real, fake, k)
+    return DensityCoverage(float(found.fake.sum()) / (k * len(fake)), float(found.real.mean()))
+
+
+def density_coverage_rows(real: Tensor, fake: Tensor, k: int = 5) -> Neighbours:
+    """What density and coverage are made of: in how many balls each fake point lies; 1 for each ball that holds any."""
     reals, fakes = _prepare(real, fake, k)
     with _full_precision():
         radii = _radii(reals, k)
-        total = 0
+        balls = torch.zeros(len(fake), dtype=torch.int64, device=fake.device)
         covered = torch.zeros(len(real), dtype=torch.bool, device=real.device)
         for rows, columns, products in _product_blocks(reals, fakes):
             inside, unsure = _inside(products, reals, radii, rows, fakes, columns)
             ball, point = unsure.nonzero(as_tuple=True)
             inside[ball, point] = _inside_exactly(reals, radii, ball + rows.start, fakes, point + columns.start)
-            total += int(inside.sum())
+            balls[columns] += inside.sum(0)
             covered[rows] |= inside.any(1)
-    return DensityCoverage(total / (k * len(fake)), float(covered.double().mean()))
+    return Neighbours(balls.double(), covered.double())
 
 
 @dataclass(frozen=True)

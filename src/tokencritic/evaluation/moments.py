@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import torch
@@ -142,7 +143,16 @@ def check_comparable(one: Provenance, other: Provenance, name: str) -> None:
 
 def stream_images(file: str | Path, batch_size: int = 256) -> Iterator[np.ndarray]:
     """The images of an .npz, `arr_0`: batches of uint8 (b, h, w, c), read as they are asked for."""
-    path = Path(file)
+    with image_member(Path(file)) as (member, shape):
+        for start in range(0, shape[0], batch_size):
+            batch = (min(batch_size, shape[0] - start), *shape[1:])
+            content = member.read(math.prod(batch))
+            yield np.frombuffer(bytearray(content), np.uint8).reshape(batch)
+
+
+@contextmanager
+def image_member(path: Path) -> Iterator[tuple[IO[bytes], tuple[int, ...]]]:
+    """`arr_0` of an .npz, opened at its first image, and its shape (n, h, w, c)."""
     try:
         with zipfile.ZipFile(path) as archive, archive.open("arr_0.npy") as member:
             version = np.lib.format.read_magic(member)
@@ -152,10 +162,7 @@ def stream_images(file: str | Path, batch_size: int = 256) -> Iterator[np.ndarra
             shape, fortran_order, dtype = read_header(member)
             if dtype != np.uint8 or len(shape) != 4 or shape[3] not in (1, 3) or fortran_order:
                 raise InputError(f"{path} holds arr_0 {dtype} {shape}; expected uint8 (n, h, w, c), c 1 or 3")
-            for start in range(0, shape[0], batch_size):
-                batch = (min(batch_size, shape[0] - start), *shape[1:])
-                content = member.read(math.prod(batch))
-                yield np.frombuffer(bytearray(content), np.uint8).reshape(batch)
+            yield member, shape
     except KeyError as error:
         raise InputError(f"{path} has no arr_0; expected images there") from error
     except InputError:

@@ -7,7 +7,6 @@ and TorchScript archives with the names of the TensorFlow graph. Both become the
 import hashlib
 import http.client
 import importlib.util
-import os
 import pickle
 import urllib.request
 import zipfile
@@ -23,6 +22,7 @@ import torch
 from torch import Tensor
 
 from tokencritic.errors import InputError
+from tokencritic.evaluation.cache import default_cache
 from tokencritic.evaluation.inception import NUM_CLASSES, Inception
 from tokencritic.files import write_atomically
 
@@ -136,7 +136,7 @@ def find_weights(file: str | Path | None = None, download: bool = True) -> Path:
         packaged = Path(package.origin).parent / _PACKAGE_FILE
         if packaged.is_file():
             return packaged
-    cache = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "token-critic"
+    cache = default_cache()
     kept = cache / URL.rsplit("/", maxsplit=1)[1]
     if kept.is_file():
         return kept

@@ -1,4 +1,4 @@
-"""Fashion-MNIST, 28 x 28 grey, 10 classes: 7 x 7 tokens of 512 codes. Made for two CPU cores and an afternoon.
+"""Fashion-MNIST, 28 x 28 grey, 10 classes: 10 x 10 tokens of 512 codes. Made for two CPU cores and an afternoon.
 
 Tokenizer: 12,000 steps of 64 images took 13 minutes on one CPU core and gave a PSNR of 24.4 dB on test images.
 Generator: 2.8 million parameters, 0.8 GFLOP an image, forward and backward.
@@ -27,22 +27,30 @@ TOKENIZER = TokenizerPreset(
 )
 
 GENERATOR = GeneratorPreset(
+    # Normalised before each layer, which bears three times the learning rate: after 150 steps of 64 images, validation loss
+    # 3.73, against 4.05 for the official order at its 1e-3 (and 4.05 for this one at 1e-3).
     model=TransformerConfig(
-        num_tokens=49, codebook_size=512, num_classes=10, width=192, layers=6, heads=6, mlp_width=768, dropout=0.0
+        num_tokens=100,
+        codebook_size=512,
+        num_classes=10,
+        width=128,
+        layers=6,
+        heads=4,
+        mlp_width=512,
+        dropout=0.0,
+        norm_first=True,
     ),
     # Smoothing would spread a tenth of every draw at temperature 1 over all codes; few classes and short runs need none.
     objective=GeneratorObjective(label_smoothing=0.0),
-    optimizer=OptimizerSettings(learning_rate=1e-3),
-    training=TrainingSettings(batch_size=64, minutes=30.0),
+    optimizer=OptimizerSettings(learning_rate=3e-3),
+    training=TrainingSettings(batch_size=64, minutes=120.0),
 )
 
 CRITIC = CriticPreset(
-    model=CriticConfig(
-        num_tokens=49, codebook_size=512, num_classes=10, width=192, layers=6, heads=6, mlp_width=768, dropout=0.0
-    ),
+    model=CriticConfig(**vars(GENERATOR.model)),
     objective=CriticObjective(),
-    optimizer=OptimizerSettings(learning_rate=5e-4),  # the trunk has learned already
-    training=TrainingSettings(batch_size=64, minutes=30.0),
+    optimizer=OptimizerSettings(learning_rate=1e-3),  # the trunk has learned already
+    training=TrainingSettings(batch_size=64, minutes=120.0),
 )
 
 CLASSIFIER = ClassifierPreset(

@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Literal
 
 import torch
@@ -15,6 +16,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from tokencritic.errors import InputError
 from tokencritic.models.transformer import Block
+
+_PATIENCE = timedelta(hours=6)  # the first rank may be long at measuring, or at hashing a checkpoint
 
 
 @dataclass(frozen=True)
@@ -70,9 +73,10 @@ def joined(device: str = "cpu") -> Iterator[Ranks]:
         yield Ranks(0, 1, place)
         return
     # Decisions and checkpoints go over the CPU, gradients over what the device has.
-    dist.init_process_group("cpu:gloo,cuda:nccl" if place.type == "cuda" else "gloo")
+    backend = "cpu:gloo,cuda:nccl" if place.type == "cuda" else "gloo"
+    dist.init_process_group(backend, timeout=_PATIENCE)
     try:
-        yield Ranks(rank, size, place, dist.new_group(backend="gloo"))
+        yield Ranks(rank, size, place, dist.new_group(backend="gloo", timeout=_PATIENCE))
     finally:
         dist.destroy_process_group()
 

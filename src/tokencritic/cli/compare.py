@@ -1,0 +1,63 @@
+"""`token-critic compare`: the paper's tables for a model."""
+
+from pathlib import Path
+
+from tokencritic.cli.arguments import make_parser, parse
+from tokencritic.cli.measuring import (
+    add_measures,
+    add_meter,
+    add_samples,
+    command_line,
+    load_model,
+    model_meter,
+    sample_sets,
+)
+from tokencritic.errors import InputError
+
+
+def main(arguments: list[str]) -> None:
+    parser = make_parser(
+        "compare",
+        "MaskGIT at T and 2T steps, Token-Critic at T, refinement and rejection, each with passes, time and spread. "
+        "Settings are those that `tune` found, where it was run.",
+    )
+    parser.add_argument("model", help="a model folder or Hub id")
+    add_meter(parser)
+    add_measures(parser)
+    add_samples(parser, num=10_000)
+    parser.add_argument("--steps", type=int, default=18, help="T")
+    parser.add_argument(
+        "--candidates", type=int, nargs="*", default=[5, 10], help="rejection: acceptance rates are 1/n"
+    )
+    parser.add_argument("--out", help="a folder for comparison.json, comparison.csv and comparison.md")
+    given = parse(parser, arguments)
+    if given.steps < 1 or min(given.candidates, default=2) < 2:
+        raise InputError("--steps must be at least 1, and --candidates at least 2 each")
+
+    from tokencritic.evaluation.compare import compare, comparison_lines, comparison_text
+    from tokencritic.evaluation.report import write_csv, write_json
+    from tokencritic.evaluation.tune import read_evidence
+    from tokencritic.files import write_atomically
+    from tokencritic.training.distribution import joined
+
+    with joined(given.device) as ranks:
+        pipe, folder = load_model(given), Path(given.model)
+        lines = comparison_lines(
+            pipe, given.steps, lambda sampler, passes: read_evidence(folder, sampler, passes), given.candidates
+        )
+        sets = sample_sets(given, pipe)
+        for line in lines:
+            sets.check(line.settings)
+        meter = model_meter(given, ranks, pipe, given.num)
+        done = compare(sets, meter, lines)
+        if not ranks.first:
+            return
+    text = comparison_text(done)
+    print(text)
+    if given.out:
+        out = Path(given.out)
+        results = [{"name": one.line.name, "row": one.row, **one.evaluation.as_json()} for one in done]
+        write_json(out / "comparison.json", {"command": command_line("compare", arguments), "results": results})
+        write_csv(out / "comparison.csv", [one.row for one in done])
+        write_atomically(out / "comparison.md", lambda path: path.write_text(text + "\n", encoding="utf-8"))
+        print(f"wrote comparison.json, comparison.csv and comparison.md to {out}")

@@ -1,0 +1,114 @@
+"""The paper's tables for one model: the baseline, the critic, refinement and rejection, each with what it costs."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tokencritic.evaluation.evaluate import Evaluation, Meter
+from tokencritic.evaluation.report import TITLES, explain, number, settings_text, table
+from tokencritic.evaluation.samples import Refinement, SampleSets, start_settings
+from tokencritic.evaluation.sweep import row_of
+from tokencritic.pipeline import TokenCriticPipeline
+from tokencritic.sampling.settings import Sampler, SamplingSettings
+
+CANDIDATES = (5, 10)  # acceptance rates of 20 % and 10 %
+_NAMES: dict[Sampler, str] = {"confidence": "MaskGIT", "critic": "Token-Critic"}
+
+
+@dataclass(frozen=True)
+class Line:
+    """One row of the comparison: how its images are made."""
+
+    name: str
+    settings: SamplingSettings
+    refinement: Refinement | None = None
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A line with its numbers. row: all of it, flat, for a CSV."""
+
+    line: Line
+    row: dict[str, Any]
+    evaluation: Evaluation
+
+
+def comparison_lines(
+    pipe: TokenCriticPipeline,
+    steps: int,
+    tuned: Callable[[Sampler, int], SamplingSettings | None],
+    candidates: Sequence[int] = CANDIDATES,
+) -> list[Line]:
+    """MaskGIT at T and 2T steps, the critic at T, the baseline refined, and both with rejection, as far as the model goes.
+
+    steps: T. tuned: the best settings known for a sampler at a number of passes, or None.
+    """
+
+    def settings(sampler: Sampler, count: int) -> SamplingSettings:
+        plain = dataclasses.replace(start_settings(pipe, sampler), steps=count)
+        found = tuned(sampler, plain.passes(pipe.tokenizer.num_tokens, pipe.critic is not None))
+        return dataclasses.replace(found or plain, sampler=sampler, steps=count, candidates=1)
+
+    lines = [Line(f"MaskGIT, {count} steps", settings("confidence", count)) for count in (steps, 2 * steps)]
+    baseline, plain = lines[0].settings, [lines[0]]
+    if pipe.critic is not None:
+        critic = Line(f"Token-Critic, {steps} steps", settings("critic", steps))
+        lines.append(critic)
+        plain.append(critic)
+        how = dataclasses.replace(critic.settings, steps=9)
+        lines.append(Line(f"MaskGIT, {steps} steps, refined by the critic", baseline, Refinement(0.6, how)))
+    rankers = [name for name in ("classifier", "critic") if getattr(pipe, name) is not None]
+    for ranker in rankers:
+        for line in plain:
+            for count in candidates:
+                chosen = dataclasses.replace(line.settings, candidates=count, reject_by=ranker)
+                lines.append(Line(f"{line.name}, best {100 / count:.3g} % by the {ranker}", chosen))
+    return lines
+
+
+def compare(
+    sets: SampleSets,
+    meter: Meter,
+    lines: Sequence[Line],
+    on_row: Callable[[list[Compared]], None] | None = None,
+) -> list[Compared]:
+    """Measure every line alike. on_row: called with those so far after each one."""
+    done: list[Compared] = []
+    for place, line in enumerate(lines):
+        samples = sets.of(line.settings, line.refinement)
+        found = meter(samples, f"{line.name} ({place + 1} of {len(lines)})")
+        row = {"name": line.name, **row_of(samples, found)}
+        row["refined"] = None if line.refinement is None else line.refinement.ratio
+        done.append(Compared(line, row, found))
+        if on_row is not None:
+            on_row(done)
+    return done
+
+
+def comparison_table(done: Sequence[Compared]) -> str:
+    """The rows with passes, time and measures."""
+    names = list(done[0].evaluation.measures)
+    header = ["", "passes", "ms/image", *(TITLES[name] for name in names)]
+    rows = [
+        [
+            one.line.name,
+            str(one.row["passes"]),
+            f"{1000 * one.row['seconds_per_image']:.1f}",
+            *(number(name, one.evaluation.measures[name]) for name in names),
+        ]
+        for one in done
+    ]
+    return table(header, rows)
+
+
+def comparison_text(done: Sequence[Compared]) -> str:
+    """The table between what it was measured with and the settings of its samplers."""
+    first = done[0].evaluation
+    made: dict[str, Any] = first.facts["images"]
+    over = "; ".join(sorted({measured.over for measured in first.measures.values() if measured.over}))
+    about = [f"{made['num']} images in each of {made['sets']} sets; {explain(first.facts)}"]
+    about += [f"spread over {over}"] if over else []
+    plain = [one for one in done if one.line.refinement is None and one.line.settings.candidates == 1]
+    used = [f"{one.line.name}: {settings_text(one.evaluation.facts['images']['settings'])}" for one in plain]
+    return "\n".join([*about, "", comparison_table(done), "", *used])

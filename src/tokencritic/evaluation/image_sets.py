@@ -1,0 +1,195 @@
+"""Sets of images to be measured, or to measure against: folders, data sets and sample files."""
+
+import hashlib
+import math
+import re
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from PIL import Image
+from torch import Tensor
+
+from tokencritic.data.cifar import find_cifar
+from tokencritic.data.folder import FolderSource, read_image
+from tokencritic.data.idx import find_idx
+from tokencritic.data.sources import Source, open_source
+from tokencritic.data.transforms import Preprocess
+from tokencritic.errors import InputError
+from tokencritic.evaluation.moments import image_member
+from tokencritic.interop.adm import open_samples
+
+_WORKERS = 4  # threads that decode
+# As `token-critic sample` names its images; the grid that lies beside them is none of them.
+_OWN_SAMPLE = re.compile(r"\d+_class(\d+)\.png")
+_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
+
+
+class ImageSet(Protocol):
+    """Images by number.
+
+    facts: all that decides them, for a JSON and as the key of what is computed from them. image_size: height and width.
+    """
+
+    @property
+    def facts(self) -> dict[str, Any]: ...
+    @property
+    def image_size(self) -> tuple[int, int]: ...
+    @property
+    def labels(self) -> np.ndarray | None:
+        """(n,) int64, or None where they are not known."""
+        ...
+
+    def __len__(self) -> int: ...
+    def batch(self, start: int, stop: int, /) -> Tensor | np.ndarray:
+        """Images start to stop, as `Features` takes them."""
+        ...
+
+
+class SourceImages:
+    """The images of a data set. With a size they are cropped and resized to it; without, all must have one size.
+
+    num: only so many, evenly spaced.
+    """
+
+    def __init__(self, source: Source, size: int | None = None, channels: int = 3, num: int | None = None) -> None:
+        if num is not None and not 1 <= num <= len(source):
+            raise InputError(f"{num} images are asked for; the data set has {len(source)}")
+        self.source, self._crop = source, None if size is None else Preprocess(size, channels)
+        count = len(source) if num is None else num
+        self.indices = np.arange(count) * len(source) // count
+        self.facts = source.describe() | {"size": size, "channels": channels if size else None, "num": count}
+        if isinstance(source, FolderSource):  # the names of files do not tell that their content is still the same
+            self.facts["state"] = _state(source.folder, [source.name(index) for index in range(len(source))])
+        self._pool = ThreadPoolExecutor(_WORKERS)
+        width, height = (size, size) if size else self._read(0).size
+        self.image_size = (height, width)
+        labels = getattr(source, "labels", None)
+        self.labels = None if labels is None else np.asarray(labels, np.int64)[self.indices]
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def batch(self, start: int, stop: int) -> np.ndarray:
+        """uint8 (b, h, w, c)."""
+        indices = self.indices[start:stop]
+        read_batch = getattr(self.source, "batch", None)
+        images = read_batch(indices)[0] if read_batch else list(self._pool.map(self._read, indices.tolist()))
+        if self._crop is not None:
+            return self._crop.batch(images, indices).permute(0, 2, 3, 1).numpy()
+        return images if isinstance(images, np.ndarray) else self._stack(images, indices)
+
+    def _read(self, index: int) -> Image.Image:
+        example = self.source[index]
+        if example is None:
+            raise InputError(f"{self.source.name(index)} cannot be decoded")
+        return example[0]
+
+    def _stack(self, images: list[Image.Image], indices: np.ndarray) -> np.ndarray:
+        height, width = self.image_size
+        for image, index in zip(images, indices.tolist(), strict=True):
+            if image.size != (width, height):
+                sizes = f"{image.width} x {image.height}, others {width} x {height}"
+                raise InputError(f"{self.source.name(index)} is {sizes}; images to be measured must have one size")
+        mode = "L" if all(image.mode == "L" for image in images) else "RGB"
+        arrays = [np.asarray(image.convert(mode)) for image in images]
+        return np.stack(arrays).reshape(len(images), height, width, -1)
+
+
+class FlatFolder:
+    """A folder with images in it and no class folders, as a `Source`. Labels are known of what `sample` wrote."""
+
+    max_corrupt, class_names = 0, ()
+
+    def __init__(self, folder: Path) -> None:
+        names = sorted(path.name for path in folder.iterdir() if path.suffix.lower() in _SUFFIXES and path.is_file())
+        own = [name for name in names if _OWN_SAMPLE.fullmatch(name)]
+        self.folder, self._names = folder, own or names
+        if not names:
+            raise InputError(f"{folder} holds no image; expected a model folder, images, or class folders of images")
+        self.corrupt: dict[str, str] = {}
+        self.labels = np.array([int(_OWN_SAMPLE.sub(r"\1", name)) for name in own], np.int64) if own else None
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __getitem__(self, index: int) -> tuple[Image.Image, int]:
+        file = self.folder / self._names[index]
+        try:
+            return read_image(file), -1 if self.labels is None else int(self.labels[index])
+        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+            raise InputError(f"{file} is no image that can be decoded: {error}") from error
+
+    def name(self, index: int) -> str:
+        return self._names[index]
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": "images", "examples": len(self), "state": _state(self.folder, self._names)}
+
+
+class SampleImages:
+    """The images of an .npz as ADM writes them, `arr_0` uint8 (n, h, w, c), read as they are asked for; labels `arr_1`."""
+
+    def __init__(self, file: Path) -> None:
+        samples = open_samples(file)
+        self.file, self.labels, self._shape = file, samples.labels, samples.shape
+        self.image_size = (samples.shape[1], samples.shape[2])
+        with file.open("rb") as opened:
+            digest = hashlib.file_digest(opened, "sha256").hexdigest()
+        self.facts = {"kind": "npz", "num": len(samples), "image_shape": list(samples.shape[1:]), "sha256": digest}
+
+    def __len__(self) -> int:
+        return self._shape[0]
+
+    def batch(self, start: int, stop: int) -> np.ndarray:
+        """uint8 (b, h, w, c)."""
+        image = self._shape[1:]
+        with image_member(self.file) as (member, _):
+            member.seek(member.tell() + start * math.prod(image))
+            content = member.read((stop - start) * math.prod(image))
+            return np.frombuffer(bytearray(content), np.uint8).reshape(stop - start, *image)
+
+
+def open_images(path: str | Path, labels: str | Path | None = None, num: int | None = None) -> ImageSet:
+    """The images at a path: an .npz with `arr_0`, a folder of images, or any data set that `open_source` knows.
+
+    labels: an .npy of one integer per image, where the images do not bring them. num: only so many, evenly spaced; not of
+    an .npz.
+    """
+    path = Path(path)
+    if path.is_file() and path.suffix == ".npz":
+        images = SampleImages(path)
+        if num is not None:
+            raise InputError(f"{num} images of {path} are asked for; a sample file is measured as a whole")
+    elif path.is_dir() and not _has_folders(path) and not find_idx(path) and not find_cifar(path):
+        images = SourceImages(FlatFolder(path), num=num)
+    else:
+        images = SourceImages(open_source(path, max_corrupt=0), num=num)
+    if labels is not None:
+        images.labels = _read_labels(Path(labels), len(images))
+    return images
+
+
+def _has_folders(path: Path) -> bool:
+    return any(child.is_dir() and not child.name.startswith(".") for child in path.iterdir())
+
+
+def _read_labels(file: Path, count: int) -> np.ndarray:
+    try:
+        with file.open("rb") as opened:
+            values = np.lib.format.read_array(opened, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise InputError(f"{file} is no .npy of labels without pickles: {error}") from error
+    if values.shape != (count,) or values.dtype.kind not in "iu":
+        raise InputError(f"{file} holds {values.dtype} {values.shape}; expected integers ({count},), one per image")
+    return values.astype(np.int64)
+
+
+def _state(folder: Path, names: list[str]) -> str:
+    """A hash of names, sizes and times of files: another one tells that something may have changed."""
+    digest = hashlib.sha256()
+    for name in names:
+        facts = (folder / name).stat()
+        digest.update(f"{name}\0{facts.st_size}\0{facts.st_mtime_ns}\n".encode("utf-8", "surrogateescape"))
+    return digest.hexdigest()

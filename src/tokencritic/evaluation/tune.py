@@ -1,0 +1,196 @@
+"""The best settings of a sampler for a model: a random search, halved again and again on growing sample counts."""
+
+import dataclasses
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+
+from tokencritic.errors import InputError
+from tokencritic.evaluation.evaluate import Meter
+from tokencritic.evaluation.report import write_json
+from tokencritic.evaluation.samples import SampleSets, effective, start_settings
+from tokencritic.evaluation.sweep import WITHOUT_NOISE
+from tokencritic.models.saved import read_json
+from tokencritic.pipeline import TokenCriticPipeline
+from tokencritic.pipeline_folder import PIPELINE
+from tokencritic.sampling.settings import Sampler, SamplingSettings
+
+TUNING_SEED = 2**56  # of the first image: far from the seeds of an evaluation, which must not measure what was tuned on
+
+# Ranges of the search; noise on a logarithmic scale. A temperature falls from end + fall to end.
+_NOISES: dict[Sampler, tuple[float, float]] = {"critic": (0.02, 1.0), "confidence": (1.0, 16.0)}
+_ENDS, _FALLS, _GUIDANCES = (0.2, 1.1), (0.0, 0.8), (1.1, 4.0)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Settings and the FID they had in each round, by the number of images."""
+
+    settings: SamplingSettings
+    fids: dict[int, float]
+
+    @property
+    def last(self) -> tuple[int, float]:
+        """Sorts by what is known best: trials that came further come first, then the lower FID."""
+        count = max(self.fids)
+        return -count, self.fids[count]
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """trials: the best first. images: how many were made or taken from the cache. facts: of the measurement."""
+
+    trials: list[Trial]
+    images: int
+    facts: dict[str, Any]
+
+    @property
+    def best(self) -> SamplingSettings:
+        return self.trials[0].settings
+
+
+def rounds(budget: int, first: int) -> list[tuple[int, int]]:
+    """(how many trials, how many images of each) of every round: as many trials as the budget of images allows.
+
+    Each round keeps the better half and doubles the images; those of the round before count among them.
+    """
+    if first < 2:
+        raise InputError(f"first is {first}; the first round needs at least 2 images for each trial")
+
+    def plan(trials: int) -> list[tuple[int, int]]:
+        found, count = [(trials, first)], first
+        while trials > 1:
+            trials, count = -(-trials // 2), 2 * count
+            found.append((trials, count))
+        return found
+
+    trials = 2
+    if (least := _cost(plan(2))) > budget:
+        raise InputError(f"budget is {budget} images; two trials of {first} images and one of {2 * first} need {least}")
+    while _cost(plan(trials + 1)) <= budget:
+        trials += 1
+    return plan(trials)
+
+
+def _cost(plan: list[tuple[int, int]]) -> int:
+    before = [0, *(count for _, count in plan[:-1])]
+    return sum(trials * (count - less) for (trials, count), less in zip(plan, before, strict=True))
+
+
+def tune(
+    sets: SampleSets,
+    meter: Meter,
+    sampler: Sampler,
+    passes: int,
+    budget: int,
+    *,
+    first: int = 1000,
+    seed: int = 0,
+    on_round: Callable[[list[Trial]], None] | None = None,
+) -> Tuning:
+    """Search temperature, selection noise and, where the generator allows it, guidance, for the lowest FID.
+
+    passes: network passes per image; each trial has the steps that come nearest to them from below. budget: images in
+    all. first: images of each trial in the first round. seed: of the search. The settings that the model has now are
+    among the trials. on_round: called after each round with its trials, the best first.
+    """
+    plan = rounds(budget, first)
+    meter = dataclasses.replace(meter, measures=("fid",), resamples=0)
+    sets = dataclasses.replace(sets, seed=TUNING_SEED + sets.seed, seeds=1)
+    trials = [Trial(settings, {}) for settings in draw_settings(sets.pipe, sampler, passes, plan[0][0], seed)]
+    done: list[Trial] = []
+    facts: dict[str, Any] = {}
+    for number, (kept, count) in enumerate(plan):
+        done, trials = trials[kept:] + done, trials[:kept]
+        for place, trial in enumerate(trials):
+            what = f"round {number + 1} of {len(plan)}, trial {place + 1} of {kept}"
+            found = meter(sets.of(trial.settings, num=count), what)
+            trial.fids[count] = found.measures["fid"].value
+            facts = found.facts
+        trials.sort(key=lambda trial: trial.last)
+        if on_round is not None:
+            on_round(trials)
+    return Tuning(trials + done, _cost(plan), facts)
+
+
+def draw_settings(
+    pipe: TokenCriticPipeline, sampler: Sampler, passes: int, count: int, seed: int
+) -> list[SamplingSettings]:
+    """The model's own settings and `count` - 1 random ones, all of the same passes."""
+    if sampler not in get_args(Sampler):
+        raise InputError(f"sampler is {sampler!r}; choose one of {', '.join(get_args(Sampler))}")
+    rng = np.random.default_rng(seed)
+    guided = bool(getattr(getattr(pipe.generator, "config", None), "null_class", False))
+    found = [start_settings(pipe, sampler)]
+    while len(found) < count:
+        end = rng.uniform(*_ENDS)
+        start = end + rng.uniform(*_FALLS)
+        noise = float(np.exp(rng.uniform(*np.log(_NOISES[sampler])))) if sampler not in WITHOUT_NOISE else None
+        guidance = float(rng.uniform(*_GUIDANCES)) if guided and rng.random() < 0.5 else 1.0
+        found.append(
+            dataclasses.replace(
+                found[0],
+                temperature=(round(start, 3), round(end, 3)),
+                selection_noise=None if noise is None else round(noise, 3),
+                guidance=round(guidance, 2),
+            )
+        )
+    return [dataclasses.replace(one, steps=steps_for(pipe, one, passes)) for one in found]
+
+
+def steps_for(pipe: TokenCriticPipeline, settings: SamplingSettings, passes: int) -> int:
+    """The fewest steps that come nearest to so many network passes per image, from below."""
+    num_tokens, has_critic = pipe.tokenizer.num_tokens, pipe.critic is not None
+    best, most = 0, 0
+    for steps in range(1, 2 * passes + 1):  # a sampler that skips steps without effect takes more steps than passes
+        needed = dataclasses.replace(settings, steps=steps).passes(num_tokens, has_critic)
+        if most < needed <= passes:
+            best, most = steps, needed
+    if best == 0:
+        least = dataclasses.replace(settings, steps=1).passes(num_tokens, has_critic)
+        raise InputError(f"passes is {passes}; one step of these settings takes {least} already")
+    return best
+
+
+def evidence_file(folder: Path, sampler: Sampler, passes: int) -> Path:
+    """Where the evidence of a tuning lies."""
+    return folder / f"tuning-{sampler}-{passes}.json"
+
+
+def write_evidence(folder: Path, pipe: TokenCriticPipeline, sampler: Sampler, passes: int, found: Tuning) -> Path:
+    """Every trial beside the model, the best first, with what they were measured with."""
+    file = evidence_file(folder, sampler, passes)
+    trials = [
+        {"settings": effective(trial.settings, pipe), "fid": {str(count): fid for count, fid in trial.fids.items()}}
+        for trial in found.trials
+    ]
+    facts = {name: found.facts[name] for name in ("features", "reference", "versions")}
+    best = {"sampler": sampler, "passes": passes, "best": dataclasses.asdict(found.best), "images": found.images}
+    write_json(file, {**best, **facts, "models": found.facts["images"]["models"], "trials": trials})
+    return file
+
+
+def read_evidence(folder: Path, sampler: Sampler, passes: int) -> SamplingSettings | None:
+    """The settings that were found best for a sampler: at these passes, else at those nearest to them; None without any."""
+    files = {}
+    for file in sorted(folder.glob(f"tuning-{sampler}-*.json")):
+        number = file.stem.rsplit("-", maxsplit=1)[1]
+        if number.isdecimal():
+            files[int(number)] = file
+    if not files:
+        return None
+    file = files[min(files, key=lambda number: abs(number - passes))]
+    try:
+        return SamplingSettings(**read_json(file)["best"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{file} is not what tuning wrote: {error}") from error
+
+
+def write_defaults(folder: Path, settings: SamplingSettings) -> None:
+    """Make settings the defaults of a model folder; nothing else in it changes."""
+    facts = read_json(folder / PIPELINE)
+    write_json(folder / PIPELINE, facts | {"sampling": json.loads(json.dumps(dataclasses.asdict(settings)))})

@@ -1,0 +1,293 @@
+"""evaluate, sweep, tune and compare as they are typed, on a small model with random weights."""
+
+import csv
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from tokencritic import Critic, Generator, TokenCriticPipeline, TransformerConfig
+from tokencritic.cli import measuring
+from tokencritic.cli.main import main
+from tokencritic.evaluation import evaluate
+from tokencritic.models.classifier import Classifier, ClassifierConfig
+from tokencritic.sampling.settings import SamplingSettings
+from tokencritic.tokenizers.compact import CompactConfig, CompactTokenizer
+
+COMMAND = Path(sys.executable).with_name("token-critic")
+SIZES = TransformerConfig(num_tokens=4, codebook_size=16, num_classes=3, width=16, layers=1, heads=2, mlp_width=32)
+
+
+@pytest.fixture(scope="module")
+def make_model(tmp_path_factory):
+    def make(critic=True, classifier=True):
+        torch.manual_seed(0)
+        tokenizer, generator = (
+            CompactTokenizer(CompactConfig(image_size=8, width=16, codebook_size=16)),
+            Generator(SIZES),
+        )
+        torch.nn.init.normal_(generator.bias)  # some codes are likelier than others
+        parts = {
+            "critic": Critic.from_generator(generator) if critic else None,
+            "classifier": Classifier(ClassifierConfig(image_size=8, num_classes=3, width=8)) if classifier else None,
+        }
+        folder = tmp_path_factory.mktemp("models") / "model"
+        defaults = SamplingSettings(steps=3, temperature=(1.2, 0.8))
+        TokenCriticPipeline(tokenizer, generator, **parts, defaults=defaults).save_pretrained(folder)
+        return folder
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def model(make_model):
+    return make_model()
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    file = tmp_path_factory.mktemp("data") / "data.npz"
+    rng = np.random.default_rng(0)
+    np.savez(file, images=rng.integers(0, 256, (120, 8, 8), np.uint8), labels=rng.integers(0, 3, 120))
+    return file
+
+
+@pytest.fixture
+def run(capsys, data, tmp_path):
+    """Run a verb in this process with classifier features; returns what it printed."""
+
+    def call(verb, *arguments, cache=tmp_path / "cache"):
+        common = ("--reference", data, "--features", "classifier", "--cache", cache)
+        code = main([str(argument) for argument in (verb, *arguments, *common)])
+        out, err = capsys.readouterr()
+        assert code == 0, err
+        return out
+
+    return call
+
+
+@pytest.fixture
+def refused(capsys, data, tmp_path):
+    """Run a verb that must fail; returns the one line of its error."""
+
+    def call(verb, *arguments):
+        code = main([str(argument) for argument in (verb, *arguments, "--cache", tmp_path / "cache")])
+        out, err = capsys.readouterr()
+        assert code == 2
+        assert (out, err.count("\n")) == ("", 1), err
+        return err.removeprefix(f"token-critic {verb}: ").strip()
+
+    return call
+
+
+def test_the_help_names_every_measure():
+    assert tuple(measuring.MEASURES.split(",")) == evaluate.MEASURES
+
+
+def measures(file, name="value"):
+    return json.loads(Path(file).read_text())["results"][name]["measures"]
+
+
+def test_evaluate_prints_a_table_and_writes_all_there_is_to_know(run, model, tmp_path):
+    out = run("evaluate", model, "--num", 60, "--seed", 7, "--steps", 2, "--out", tmp_path / "found.json")
+    assert "60 images, critic, 2 steps, temperature 1.2 to 0.8, noise 0.2, 3 passes per image" in out
+    assert "reference data.npz (train), 120 images" in out
+    assert [line.split("|")[1].strip() for line in out.splitlines() if line.startswith("| ")] == [
+        *("", "FID", "KID", "IS", "precision", "recall", "accuracy")
+    ]
+    written = json.loads((tmp_path / "found.json").read_text())
+    assert written["command"].startswith(f"token-critic evaluate {model} --num 60")
+    result = written["results"]["value"]
+    assert result["images"]["models"]["generator"] == Generator.from_pretrained(model / "generator").fingerprint()
+    assert result["images"]["settings"]["steps"] == 2
+    assert result["measures"]["fid"]["spread"] > 0
+
+
+def test_evaluate_refine_measures_before_and_after(run, model, tmp_path):
+    out = run("evaluate", model, "--num", 40, "--refine", 0.6, "--measures", "fid,is", "--out", tmp_path / "found.json")
+    assert "40 images, confidence, 3 steps, temperature 1, noise 4.5" in out  # not at the temperature of the critic
+    assert "after: 0.6 refined, critic, 9 steps" in out
+    before, after = (measures(tmp_path / "found.json", name) for name in ("before", "after"))
+    assert before.keys() == after.keys() == {"fid", "is"}
+    assert before["fid"]["value"] != after["fid"]["value"]
+
+
+def test_images_of_a_model_measure_alike_from_the_model_a_file_and_a_folder(run, model, tmp_path):
+    same = ("--num", 45, "--seed", 3, "--steps", 2)
+    run("evaluate", model, *same, "--measures", "fid,accuracy", "--out", tmp_path / "model.json")
+    for form, place in (("npz", "file/samples.npz"), ("png", "folder")):
+        out = tmp_path / place.split("/")[0]
+        assert main([str(x) for x in ("sample", model, *same, "--format", form, "--out", out)]) == 0
+        given = ("--classifier", model, "--measures", "fid,accuracy", "--out", tmp_path / f"{form}.json")
+        run("evaluate", tmp_path / place, *given)
+        for name, found in measures(tmp_path / f"{form}.json").items():
+            assert found["value"] == pytest.approx(measures(tmp_path / "model.json")[name]["value"], rel=1e-5)
+
+
+def test_reconstructions_and_the_data_set_itself(run, model, data, tmp_path):
+    out = run("evaluate", model, "--reconstructions", "true", "--measures", "fid,kid", "--out", tmp_path / "found.json")
+    assert "120 reconstructions by the tokenizer alone" in out
+    lost = measures(tmp_path / "found.json")["fid"]["value"]
+    folder = tmp_path / "images"
+    folder.mkdir()
+    with np.load(data) as opened:
+        images = opened["images"]
+    for number, pixels in enumerate(images):
+        Image.fromarray(pixels).save(folder / f"{number:03}.png")
+    run("evaluate", folder, "--classifier", model, "--measures", "fid", "--out", tmp_path / "same.json")
+    assert measures(tmp_path / "same.json")["fid"]["value"] < 1e-6 < lost
+    out = run("evaluate", folder, "--classifier", model, "--measures", "fid", "--num", 60)
+    assert f"60 images of {folder}" in out
+
+
+def test_two_ranks_give_the_numbers_of_one(model, data, tmp_path):
+    def launch(name, *launcher):
+        arguments = ["evaluate", model, "--reference", data, "--features", "classifier", "--num", 600, "--steps", 2]
+        arguments += ["--cache", tmp_path / name, "--out", tmp_path / f"{name}.json"]
+        command = [*launcher, COMMAND, *arguments]
+        environment = os.environ | {"OMP_NUM_THREADS": "1"}
+        done = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False, env=environment)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    one = launch("one")
+    # Without the dashes the launcher would take --num for an option of its own.
+    launcher = (
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        "--no-python",
+        "--",
+    )
+    two = launch("two", *launcher)
+    assert measures(tmp_path / "one.json") == measures(tmp_path / "two.json")
+    assert one.replace("one.json", "two.json") == two  # one rank speaks
+    chunks = [sorted(file.name for file in (tmp_path / name).glob("tokens/*/*.npz")) for name in ("one", "two")]
+    assert chunks[0] == chunks[1] == ["000000.npz", "000001.npz", "000002.npz"]
+
+
+def test_sweep_writes_rows_and_figures(run, model, tmp_path):
+    out = run(
+        *("sweep", model, "--num", 40, "--samplers", "critic", "random", "--steps", 2, "random=3", "--resamples", 2),
+        *("--temperatures", "1.0", "1.2:0.6", "--noises", "critic=0.1", "--out", tmp_path / "out"),
+    )
+    assert "wrote sweep.csv, sweep.json, fid_is.png, fid_recall_precision.png" in out
+    assert "4 settings" in out
+    rows = list(csv.DictReader((tmp_path / "out/sweep.csv").read_text().splitlines()))
+    found = [(row["sampler"], row["steps"], row["temperature_end"], row["selection_noise"]) for row in rows]
+    assert found == [
+        ("critic", "2", "1.0", "0.1"),
+        ("critic", "2", "0.6", "0.1"),
+        ("random", "3", "1.0", ""),
+        ("random", "3", "0.6", ""),
+    ]
+    assert all(math.isfinite(float(row["fid"])) and float(row["is_spread"]) > 0 for row in rows)
+
+
+def test_tune_sets_the_defaults_and_compare_uses_the_evidence(run, make_model, tmp_path):
+    model = make_model()
+    before = (model / "pipeline.json").read_bytes()
+    search = ("tune", model, "--passes", 5, "--budget", 300, "--first", 40)
+    out = run(*search, "--dry_run", "true")
+    assert out.splitlines()[-1].startswith("280 images in 3 rounds; best: critic, 4 steps")
+    assert (model / "pipeline.json").read_bytes() == before
+    assert run(*search).startswith(out)  # the same search, now from the cache
+    evidence = json.loads((model / "tuning-critic-5.json").read_text())
+    assert TokenCriticPipeline.from_pretrained(model).defaults == SamplingSettings(**evidence["best"])
+    kept = (model / "pipeline.json").read_bytes()
+    run(
+        "tune",
+        model,
+        "--sampler",
+        "confidence",
+        "--passes",
+        4,
+        "--budget",
+        150,
+        "--first",
+        40,
+        "--set_defaults",
+        "false",
+    )
+    assert (model / "pipeline.json").read_bytes() == kept
+    out = run(
+        "compare", model, "--num", 40, "--steps", 2, "--candidates", 2, "--resamples", 2, "--out", tmp_path / "out"
+    )
+    rows = {row["name"]: row for row in csv.DictReader((tmp_path / "out/comparison.csv").read_text().splitlines())}
+    assert len(rows) == 4 + 2 * 2
+    start, end = evidence["best"]["temperature"]
+    assert float(rows["Token-Critic, 2 steps"]["temperature_start"]) == start
+    assert float(rows["Token-Critic, 2 steps, best 50 % by the classifier"]["temperature_end"]) == end
+    assert int(rows["MaskGIT, 4 steps"]["passes"]) > int(rows["MaskGIT, 2 steps"]["passes"])
+    assert "| MaskGIT, 2 steps, refined by the critic" in out
+    assert (tmp_path / "out/comparison.md").read_text() in out
+
+
+def test_a_model_without_critic_and_classifier_is_compared_as_far_as_it_goes(run, make_model, model, tmp_path, refused):
+    plain = make_model(critic=False, classifier=False)
+    message = refused("compare", plain, "--reference", tmp_path, "--features", "classifier", "--num", 40)
+    assert message == "--features is classifier, but the model has none; choose inception"
+    out = run("compare", make_model(critic=False), "--num", 40, "--steps", 2, "--candidates", "--resamples", 0)
+    assert [line.split("|")[1].strip() for line in out.splitlines() if line.startswith("| ")] == [
+        *("", "MaskGIT, 2 steps", "MaskGIT, 4 steps")
+    ]
+
+
+def test_bad_input_is_one_line_and_nothing_is_sampled(refused, model, make_model, data, tmp_path):
+    images = tmp_path / "images.npz"
+    np.savez(images, arr_0=np.zeros((40, 8, 8, 3), np.uint8))
+    np.save(tmp_path / "labels.npy", np.arange(39))
+    pickled = tmp_path / "pickled.npz"
+    np.savez(pickled, arr_0=np.array([{}], dtype=object))
+    measured = ("--reference", data, "--features", "classifier")
+    cases = {
+        ("evaluate", model, *measured, "--num", 32): "32 images are too few for FID with features of 32 dimensions",
+        ("evaluate", model, *measured, "--measures", "fid,fod"): "measures holds 'fod'",
+        ("evaluate", model, *measured, "--measures", ","): "measures is empty",
+        ("evaluate", model, *measured, "--num", 0): "num is 0",
+        ("evaluate", model, *measured, "--seeds", 0): "seeds is 0",
+        ("evaluate", model, *measured, "--refine", 2): "ratio of refinement is 2.0",
+        ("evaluate", model, *measured, "--guidance", 2): "guidance is 2.0 but the generator was made without",
+        ("evaluate", model, *measured, "--labels", "x.npy"): "--labels is for folders and files of images",
+        (
+            "evaluate",
+            model,
+            *measured,
+            "--reference_num",
+            500,
+            "--num",
+            40,
+        ): "500 images are asked for; the data set has 120",
+        ("evaluate", model, "--reference", tmp_path / "no", "--features", "classifier", "--num", 40): "does not exist",
+        ("evaluate", model, "--features", "classifier"): "reference",
+        ("evaluate", model, "--reference", data, "--inception", "no.pth"): "no.pth is no file",
+        ("evaluate", images, *measured): "--features is classifier, but the model has none",
+        ("evaluate", images, *measured, "--num", 20, "--classifier", model): "a sample file is measured as a whole",
+        ("evaluate", images, *measured, "--seeds", 3): "--seeds is for models",
+        ("evaluate", images, *measured, "--steps", 3): "--steps is for models",
+        ("evaluate", images, *measured, "--classifier", model, "--labels", tmp_path / "labels.npy"): "labels.npy holds",
+        ("evaluate", pickled, *measured, "--classifier", model): "pickled.npz",
+        ("sweep", model, *measured, "--noises", "best=1"): "--noises holds 'best=1'; expected a value, or",
+        ("sweep", model, *measured, "--steps", "1.5"): "--steps holds '1.5', which is no int",
+        ("sweep", model, *measured, "--temperatures", "1:2:3"): "--temperatures holds '1:2:3'",
+        ("sweep", model, *measured, "--steps", 0): "steps is 0",
+        ("tune", model, *measured, "--budget", 10, "--first", 40): "budget is 10 images; two trials of 40 images",
+        ("tune", model, *measured, "--passes", 0): "--passes is 0",
+        ("tune", tmp_path / "nowhere", *measured): "is no model folder that can be written to",
+        ("tune", model, *measured, "--budget", 200, "--first", 20): "20 images are too few for FID",
+        ("compare", model, *measured, "--steps", 0): "--steps must be at least 1",
+        ("compare", model, *measured, "--candidates", 1): "--candidates at least 2",
+    }
+    for arguments, message in cases.items():
+        assert message in refused(*arguments), arguments
+    assert not list((tmp_path / "cache").glob("tokens/*/*.npz"))

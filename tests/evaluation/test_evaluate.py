@@ -1,0 +1,347 @@
+"""Evaluations in a world whose truth is known: their numbers, their cache, and what they refuse."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from evaluation import toy
+
+from tokencritic.data.sources import open_source
+from tokencritic.errors import InputError
+from tokencritic.evaluation import Statistics, class_accuracy, fid, inception_score, kid, precision_recall
+from tokencritic.evaluation.cache import Chunks
+from tokencritic.evaluation.evaluate import Meter
+from tokencritic.evaluation.image_sets import SourceImages
+from tokencritic.evaluation.manifold import density_coverage
+from tokencritic.evaluation.moments import Moments
+from tokencritic.evaluation.reference import ReferenceImages, open_reference
+from tokencritic.evaluation.samples import SEEDS_PER_SET, Refinement, SampleSets
+from tokencritic.sampling.settings import SamplingSettings
+
+SIZE = (6, 6)
+RANDOM = SamplingSettings("random", steps=9, schedule="linear")  # one token a step: exact samples of the truth
+ALL = ("fid", "kid", "is", "precision", "recall", "density", "coverage", "accuracy")
+SOME = ("fid", "is", "accuracy")
+
+
+@pytest.fixture(scope="module")
+def world():
+    return toy.make_world()
+
+
+@pytest.fixture(scope="module")
+def truth(tmp_path_factory, world):
+    return toy.write_truth(tmp_path_factory.mktemp("truth") / "truth.npz", world, 1000)
+
+
+@pytest.fixture
+def pipe(world):
+    return toy.make_pipe(world)
+
+
+@pytest.fixture
+def make_meter(world, truth, tmp_path):
+    def make(features=None, reference=truth, **options):
+        features = features or toy.Pairs(world)
+        cache = tmp_path / "cache"
+        opened = open_reference(reference, features, ReferenceImages(SIZE, 1), cache)
+        return Meter(features, opened, cache, **options)
+
+    return make
+
+
+def moments(rows):
+    found = Moments(rows.shape[1])
+    found.update(rows)
+    return found.mean, found.covariance
+
+
+def test_the_numbers_are_those_of_the_measures_on_the_images_themselves(world, pipe, make_meter, tmp_path):
+    sets = SampleSets(pipe, tmp_path / "cache", 300, seed=5)
+    found = make_meter(measures=ALL)(sets.of(RANDOM)).measures
+    labels = torch.arange(300) % 2
+    images = pipe.images(pipe.sample_tokens(labels, 5, RANDOM), "pt")
+    fake, real = toy.Pairs(world)(images), toy.Pairs(world)(toy.Painter().decode(toy.true_tokens(world, 1000)[0]))
+    assert found["fid"].value == pytest.approx(fid(*moments(real.features), *moments(fake.features)), rel=1e-9)
+    assert found["kid"][:2] == kid(real.features, fake.features, subset_size=150)
+    assert found["is"].value == pytest.approx(inception_score(fake.probabilities).value, rel=1e-12)
+    assert (found["precision"].value, found["recall"].value) == precision_recall(real.features, fake.features)
+    both = found["density"].value, found["coverage"].value
+    assert both == pytest.approx(density_coverage(real.features, fake.features), rel=1e-12)
+    assert found["accuracy"].value == class_accuracy(fake.probabilities, labels)
+    assert all(measured.spread > 0 for measured in found.values())
+    share = found["accuracy"].value
+    assert found["accuracy"].spread == pytest.approx(math.sqrt(share * (1 - share) / 300))
+
+
+def test_sfid_is_the_fid_of_the_spatial_features(world, pipe, make_meter, tmp_path):
+    features = toy.Pairs(world, spatial=True)
+    sets = SampleSets(pipe, tmp_path / "cache", 300, seed=5)
+    found = make_meter(features, measures=("sfid",))(sets.of(RANDOM)).measures["sfid"]
+    fake = features(pipe.images(pipe.sample_tokens(torch.arange(300) % 2, 5, RANDOM), "pt"))
+    real = features(toy.Painter().decode(toy.true_tokens(world, 1000)[0]))
+    assert found.value == pytest.approx(fid(*moments(real.spatial), *moments(fake.spatial)), rel=1e-9)
+
+
+def test_more_steps_of_an_exact_generator_come_closer_to_the_truth(world, pipe, make_meter, tmp_path):
+    sets, meter = SampleSets(pipe, tmp_path / "cache", 1000), make_meter(measures=("fid",))
+    one, three, nine = (
+        meter(sets.of(SamplingSettings("random", steps=steps, schedule="linear"))).measures["fid"]
+        for steps in (1, 3, 9)
+    )
+    assert one.value > three.value + 3 * three.spread
+    assert three.value > nine.value + 3 * nine.spread
+    truth = SourceImages(open_source(toy.write_truth(tmp_path / "other.npz", world, 1000, seed=1)))
+    assert nine.value < 2 * meter([truth]).measures["fid"].value  # as near as the truth itself
+
+
+def test_refinement_by_the_critic_brings_bad_images_closer_to_the_truth(pipe, make_meter, tmp_path):
+    """The paper's experiment. In one step all tokens are drawn independently; redrawing the worst mends that."""
+    sets, meter = SampleSets(pipe, tmp_path / "cache", 800), make_meter(measures=("fid",))
+    bad = SamplingSettings("confidence", steps=1)
+    refinement = Refinement(0.6, SamplingSettings("critic", steps=6, schedule="linear"))
+    before, after = meter(sets.of(bad)), meter(sets.of(bad, refinement))
+    assert after.measures["fid"].value < 0.4 * before.measures["fid"].value
+    assert sets.of(bad, refinement)[0].passes > sets.of(bad)[0].passes == 1
+
+
+def test_several_seed_sets_give_their_mean_and_deviation(pipe, make_meter, tmp_path):
+    meter = make_meter(measures=("fid", "is"))
+    together = meter(SampleSets(pipe, tmp_path / "cache", 300, seed=9, seeds=3).of(RANDOM))
+    alone = [
+        meter(SampleSets(pipe, tmp_path / "other", 300, seed=9 + number * SEEDS_PER_SET).of(RANDOM))
+        for number in range(3)
+    ]
+    for name in ("fid", "is"):
+        values = [one.measures[name].value for one in alone]
+        assert len(set(values)) == 3
+        assert together.measures[name].value == pytest.approx(np.mean(values), rel=1e-12)
+        assert together.measures[name].spread == pytest.approx(np.std(values, ddof=1), rel=1e-12)
+        assert together.measures[name].over == "3 seed sets"
+
+
+def test_the_bootstrap_spread_is_that_of_new_samples(pipe, make_meter, tmp_path):
+    """Twelve sets tell the deviation to a fifth. Not at FID's floor: there the bootstrap says too much."""
+    meter, settings = make_meter(measures=("fid", "is"), resamples=40), SamplingSettings("random", steps=1)
+    once = meter(SampleSets(pipe, tmp_path / "cache", 400).of(settings)).measures
+    often = meter(SampleSets(pipe, tmp_path / "cache", 400, seeds=12).of(settings)).measures
+    for name in ("fid", "is"):
+        assert 0.5 < once[name].spread / often[name].spread < 2
+
+
+def test_a_further_measure_is_free_and_more_images_cost_only_those(world, pipe, make_meter, tmp_path):
+    features = toy.Pairs(world)
+    meter = make_meter(features, measures=("fid",))
+    sets = SampleSets(pipe, tmp_path / "cache", 300)
+    first = meter(sets.of(RANDOM))
+    world.__dict__["asked"] = features.seen = 0
+    second = make_meter(features, measures=(*SOME, "density"))(sets.of(RANDOM))
+    assert world.__dict__["asked"] == features.seen == 0
+    assert second.measures["fid"] == first.measures["fid"]
+    more = meter(sets.of(RANDOM, num=700))
+    assert features.seen == 400
+    fresh = meter(SampleSets(pipe, tmp_path / "fresh", 700).of(RANDOM))
+    assert more.measures["fid"].value == pytest.approx(fresh.measures["fid"].value, rel=1e-9)
+
+
+def test_an_interrupted_evaluation_goes_on_to_the_same_numbers(world, pipe, make_meter, tmp_path):
+    whole = make_meter(measures=SOME)(SampleSets(pipe, tmp_path / "whole", 700).of(RANDOM))
+    broken = toy.Pairs(world)
+    meter = make_meter(broken, measures=SOME)
+    cut = Meter(broken, meter.reference, tmp_path / "cut", SOME)
+    sets = SampleSets(pipe, tmp_path / "cut", 700)
+    broken.seen, broken.fail_after = 0, 300
+    with pytest.raises(KeyboardInterrupt):
+        cut(sets.of(RANDOM))
+    assert broken.seen == 256  # one chunk is done
+    broken.seen, broken.fail_after = 0, None
+    assert cut(sets.of(RANDOM)).measures == whole.measures
+    assert broken.seen == 700 - 256
+
+
+@pytest.mark.parametrize(
+    ("damage", "kind"), [("flipped", "tokens"), ("flipped", "features"), ("cut", "features"), ("empty", "tokens")]
+)
+def test_a_damaged_chunk_is_made_again(world, pipe, make_meter, tmp_path, damage, kind):
+    features = toy.Pairs(world)
+    meter, sets = make_meter(features, measures=SOME), SampleSets(pipe, tmp_path / "samples", 600)
+    meter = Meter(features, meter.reference, tmp_path / "samples", SOME)
+    before = meter(sets.of(RANDOM)).measures
+    file = next((tmp_path / "samples" / kind).glob("*/000001.npz"))
+    content = file.read_bytes()
+    middle = len(content) // 2
+    flipped = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
+    file.write_bytes({"flipped": flipped, "cut": content[:middle], "empty": b""}[damage])
+    if kind == "tokens":  # they are looked at only where features are missing
+        next((tmp_path / "samples/features").glob("*/000001.npz")).unlink()
+    features.seen = 0
+    assert meter(sets.of(RANDOM)).measures == before
+    assert features.seen == 256
+
+
+def test_no_changed_byte_of_a_chunk_goes_unnoticed(tmp_path):
+    chunks = Chunks.open(tmp_path, "kind", {"a": 1})
+    rows = {"tokens": np.arange(12, dtype=np.uint16).reshape(3, 4), "seconds": np.ones(3, np.float32)}
+    chunks.write(0, rows)
+    file = chunks.folder / "000000.npz"
+    content = file.read_bytes()
+    with np.load(file) as opened:  # people can look into it
+        assert np.array_equal(opened["tokens"], rows["tokens"])
+    for place in range(len(content)):
+        file.write_bytes(content[:place] + bytes([content[place] ^ 255]) + content[place + 1 :])
+        assert chunks.read(0) is None
+    file.write_bytes(content)
+    assert {name: values.tolist() for name, values in chunks.read(0).items()} == {
+        n: v.tolist() for n, v in rows.items()
+    }
+
+
+def test_what_decides_the_images_decides_where_they_are_kept(pipe, world, tmp_path):
+    def place(pipe=pipe, settings=RANDOM, **options):
+        return SampleSets(pipe, tmp_path, **{"num": 4, **options}).of(settings)[0]._chunks.folder
+
+    other = toy.make_pipe(toy.make_world(error=0.1))
+    places = [
+        place(),
+        place(other),
+        place(seed=1),
+        place(classes="random"),
+        place(settings=SamplingSettings("random", steps=8, schedule="linear")),
+        place(settings=SamplingSettings("critic", steps=9, schedule="linear")),
+        place(settings=SamplingSettings("random", steps=9, schedule="linear", candidates=2, reject_by="critic")),
+    ]
+    assert len(set(places)) == len(places)
+    same = SamplingSettings("random", steps=9, schedule="linear", reject_by="critic", temperature=(1.0, 1.0))
+    assert place(num=9, settings=same) == places[0]  # the number of images does not, nor what has no effect
+    critic = SamplingSettings("critic", steps=9)
+    named = SamplingSettings("critic", steps=9, selection_noise=0.2)
+    assert place(settings=critic) == place(settings=named)  # 0.2 is the critic's own
+    assert "pairs" not in (places[0] / "facts.json").read_text()
+
+
+def test_random_classes_are_drawn_for_each_seed(pipe, tmp_path):
+    sets = SampleSets(pipe, tmp_path, 2000, classes="random")
+    labels = sets.of(RANDOM)[0].labels
+    assert abs(labels.mean() - 0.5) < 0.05
+    assert np.array_equal(sets.of(RANDOM, num=100)[0].labels, labels[:100])
+    assert np.array_equal(SampleSets(pipe, tmp_path, 100, 50, classes="random").of(RANDOM)[0].labels, labels[50:150])
+
+
+def test_the_facts_tell_all_and_are_json(pipe, make_meter, tmp_path):
+    found = make_meter(measures=("fid", "is"))(SampleSets(pipe, tmp_path, 64, seed=2).of(RANDOM))
+    facts = json.loads(json.dumps(found.as_json(), allow_nan=False))
+    assert facts["measures"]["fid"]["spread_over"] == "20 bootstrap resamples"
+    assert facts["images"]["settings"]["sampler"] == "random"
+    assert facts["images"]["models"].keys() == {"generator", "tokenizer"}  # the critic had no part in it
+    assert (facts["images"]["seed"], facts["images"]["num"]) == (2, 64)
+    assert facts["features"]["fingerprint"] == "pairs 1"
+    assert facts["reference"]["num"] == 1000
+    assert len(facts["reference"]["content_sha256"]) == 64
+    assert facts["passes_per_image"] == 9
+    assert facts["seconds_per_image"] > 0
+    assert facts["versions"].keys() == {"token-critic", "torch", "numpy", "python"}
+
+
+def test_statistics_of_the_reference_are_kept_and_made_again_if_damaged(world, truth, tmp_path):
+    features = toy.Pairs(world)
+    wanted = ReferenceImages(SIZE, 1)
+    first = open_reference(truth, features, wanted, tmp_path)
+    assert features.seen == 1000
+    file = next((tmp_path / "statistics").glob("*.npz"))
+    kept = file.read_bytes()
+    file.write_bytes(kept[:100])
+    again = open_reference(truth, features, wanted, tmp_path)
+    assert features.seen == 1000
+    assert again.statistics.features.covariance.equal(first.statistics.features.covariance)
+    assert file.read_bytes() == kept
+    some = open_reference(truth, features, ReferenceImages(SIZE, 1, num=500), tmp_path)
+    assert some.statistics.features.count == 500
+
+
+def test_a_file_of_statistics_gives_fid_and_refuses_what_needs_images(world, pipe, make_meter, truth, tmp_path):
+    sets = SampleSets(pipe, tmp_path / "cache", 300)
+    meter = make_meter(measures=("fid",))
+    meter.reference.statistics.save(tmp_path / "statistics.npz")
+    alone = make_meter(reference=tmp_path / "statistics.npz")
+    assert alone(sets.of(RANDOM)).measures["fid"].value == meter(sets.of(RANDOM)).measures["fid"].value
+    assert alone(sets.of(RANDOM)).measures.keys() == {"fid", "is", "accuracy"}
+    with pytest.raises(InputError, match="measures holds kid, which needs the reference's images"):
+        make_meter(reference=tmp_path / "statistics.npz", measures=("kid",))(sets.of(RANDOM))
+
+
+def test_a_reference_that_does_not_fit_is_refused(world, truth, tmp_path):
+    features, wanted = toy.Pairs(world), ReferenceImages(SIZE, 1)
+    opened = open_reference(truth, features, wanted, tmp_path).statistics
+    opened.save(tmp_path / "ours.npz")
+    with pytest.raises(InputError, match=r"ours.npz is not comparable: it has image_size \(6, 6\) instead of \(8, 8\)"):
+        open_reference(tmp_path / "ours.npz", features, ReferenceImages((8, 8), 1), tmp_path)
+    other = toy.Pairs(world)
+    other.fingerprint = "pairs 2"
+    with pytest.raises(InputError, match="fingerprint pairs 1 instead of pairs 2"):
+        open_reference(tmp_path / "ours.npz", other, wanted, tmp_path)
+    Statistics(opened.features).save(tmp_path / "foreign.npz")
+    with pytest.raises(InputError, match=r"foreign.npz does not tell its features"):
+        open_reference(tmp_path / "foreign.npz", features, wanted, tmp_path)
+    other.name = "inception-v3"
+    other.dimension = 2048
+    with pytest.raises(InputError, match="holds statistics of 17 dimensions; inception-v3 has 2048"):
+        open_reference(tmp_path / "foreign.npz", other, wanted, tmp_path)
+    np.savez(tmp_path / "pickled.npz", mu=np.array([{}], dtype=object), sigma=np.eye(2))
+    with pytest.raises(InputError, match=r"pickled.npz is not a whole .npz without pickles"):
+        open_reference(tmp_path / "pickled.npz", features, wanted, tmp_path)
+    np.savez(tmp_path / "large.npz", arr_0=np.zeros((4, 8, 8, 3), np.uint8))
+    with pytest.raises(InputError, match=r"large.npz holds images of 8 x 8 pixels; those to be measured have 6 x 6"):
+        open_reference(tmp_path / "large.npz", features, wanted, tmp_path)
+    with pytest.raises(InputError, match=r"large.npz is a reference as it stands"):
+        open_reference(tmp_path / "large.npz", features, ReferenceImages((8, 8), 3, num=2), tmp_path)
+    with pytest.raises(InputError, match="3000 images are asked for; the data set has 1000"):
+        open_reference(truth, features, ReferenceImages(SIZE, 1, num=3000), tmp_path)
+
+
+def test_adm_reference_files_give_fid_from_their_statistics_and_neighbours_from_their_images(world, truth, tmp_path):
+    features, wanted = toy.Pairs(world), ReferenceImages(SIZE, 1)
+    whole = open_reference(truth, features, wanted, tmp_path)
+    features.name, features.dimension = "inception-v3", 17  # such files are Inception's
+    with np.load(truth) as opened:
+        some = opened["images"][:500].repeat(3, axis=3)
+    gaussian = whole.statistics.features
+    np.savez(tmp_path / "adm.npz", arr_0=some, mu=gaussian.mean.numpy(), sigma=gaussian.covariance.numpy())
+    opened = open_reference(tmp_path / "adm.npz", features, wanted, tmp_path)
+    assert opened.statistics.features.mean.equal(gaussian.mean)
+    assert len(opened.rows) == 500
+    assert opened.rows.whole("features").equal(whole.rows.whole("features")[:500])
+
+
+def test_bad_input_is_named(world, pipe, make_meter, tmp_path):
+    sets = SampleSets(pipe, tmp_path, 10)
+    with pytest.raises(InputError, match="10 images are too few for FID with features of 17 dimensions"):
+        make_meter()(sets.of(RANDOM))
+    allowed = make_meter(measures=("fid",), few_samples=True)(sets.of(RANDOM))
+    assert math.isfinite(allowed.measures["fid"].value)
+    with pytest.raises(InputError, match="measures holds 'fidd'; choose from fid"):
+        make_meter(measures=("fidd",))
+    with pytest.raises(InputError, match="measures is empty"):
+        make_meter(measures=())
+    with pytest.raises(InputError, match="resamples is 1"):
+        make_meter(resamples=1)
+    with pytest.raises(InputError, match="measures holds sfid, which needs spatial features"):
+        make_meter(measures=("sfid",))(sets.of(RANDOM))
+    for options, message in (({"num": 0}, "num is 0"), ({"seeds": 0}, "seeds is 0"), ({"seed": -1}, "seed is -1")):
+        with pytest.raises(InputError, match=message):
+            SampleSets(pipe, tmp_path, **{"num": 4, **options})
+    with pytest.raises(InputError, match="classes is 'even'"):
+        SampleSets(pipe, tmp_path, 4, classes="even")
+    with pytest.raises(InputError, match=r"ratio of refinement is 1.5"):
+        Refinement(1.5)
+    pipe.critic = lambda tokens, labels: tokens
+    with pytest.raises(InputError, match="the critic, a function, has no method `fingerprint`"):
+        SampleSets(pipe, tmp_path, 4).of(RANDOM)
+
+
+def test_images_that_are_not_numbers_are_refused(world, make_meter, tmp_path):
+    pipe = toy.make_pipe(world)
+    pipe.tokenizer.decode = lambda tokens: toy.Painter.decode(pipe.tokenizer, tokens) * torch.nan
+    with pytest.raises(InputError, match="images hold values from nan to nan"):
+        make_meter()(SampleSets(pipe, tmp_path, 64).of(RANDOM))

@@ -1,0 +1,206 @@
+"""Sweeps, tuning and the comparison, in the world whose truth is known."""
+
+import csv
+import dataclasses
+import itertools
+import json
+import math
+
+import pytest
+from evaluation import toy
+from hypothesis import given
+from hypothesis import settings as limits
+from hypothesis import strategies as st
+
+from tokencritic.errors import InputError
+from tokencritic.evaluation import tune as tuning
+from tokencritic.evaluation.compare import compare, comparison_lines, comparison_table
+from tokencritic.evaluation.evaluate import Meter
+from tokencritic.evaluation.reference import ReferenceImages, open_reference
+from tokencritic.evaluation.report import write_csv, write_json
+from tokencritic.evaluation.samples import SampleSets
+from tokencritic.evaluation.sweep import Grid, parse_temperature, sweep
+from tokencritic.evaluation.tune import read_evidence, rounds, steps_for, tune, write_evidence
+from tokencritic.sampling.settings import SamplingSettings
+
+
+@pytest.fixture(scope="module")
+def world():
+    return toy.make_world()
+
+
+@pytest.fixture(scope="module")
+def truth(tmp_path_factory, world):
+    return toy.write_truth(tmp_path_factory.mktemp("truth") / "truth.npz", world, 1000)
+
+
+@pytest.fixture
+def meter(world, truth, tmp_path):
+    features = toy.Pairs(world)
+    reference = open_reference(truth, features, ReferenceImages((6, 6), 1), tmp_path)
+    return Meter(features, reference, tmp_path, ("fid", "is"), resamples=4)
+
+
+@pytest.fixture
+def sets(world, tmp_path):
+    return SampleSets(toy.make_pipe(world, steps=3), tmp_path, 200)
+
+
+def test_a_grid_holds_every_combination_once_and_values_of_a_sampler_are_its_own(world):
+    grid = Grid(
+        ["critic", "confidence", "random"],
+        steps={None: [2, 4], "confidence": [8]},
+        temperatures={None: [1.0, (1.1, 0.7)]},
+        noises={"critic": [0.1, 0.2], "confidence": [4.5]},
+    )
+    found = grid.settings(toy.make_pipe(world))
+    combinations = [(one.sampler, one.steps, one.temperature, one.selection_noise) for one in found]
+    assert len(set(combinations)) == len(combinations) == 8 + 2 + 4
+    assert {one.steps for one in found if one.sampler == "confidence"} == {8}
+    assert {one.selection_noise for one in found if one.sampler == "random"} == {None}
+    assert all(one.schedule == "linear" for one in found)  # what has no axis is the model's
+    with pytest.raises(InputError, match="samplers is empty"):
+        Grid([]).settings(toy.make_pipe(world))
+
+
+def test_a_sweep_gives_one_row_for_each_setting_and_goes_on_where_it_was_cut_off(sets, meter, world, tmp_path):
+    settings = Grid(["random", "critic"], steps={None: [1, 9]}).settings(sets.pipe)
+    seen = []
+
+    def stop_after_two(rows):
+        seen.append(len(rows))
+        if len(rows) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        sweep(sets, meter, settings, stop_after_two)
+    world.__dict__["asked"] = meter.features.seen = 0
+    rows = sweep(sets, meter, settings)
+    assert seen == [1, 2]
+    assert meter.features.seen == 2 * 200  # of four settings, two were there
+    assert [(row["sampler"], row["steps"]) for row in rows] == [
+        ("random", 1),
+        ("random", 9),
+        ("critic", 1),
+        ("critic", 9),
+    ]
+    assert [row["passes"] for row in rows] == [1, 9, 1, 17]  # the critic is not asked after the last step
+    by_steps = {row["steps"]: row["fid"] for row in rows if row["sampler"] == "random"}
+    assert by_steps[9] < 0.5 * by_steps[1]
+    write_csv(tmp_path / "out/rows.csv", rows)
+    again = list(csv.DictReader((tmp_path / "out/rows.csv").read_text().splitlines()))
+    assert [float(row["fid"]) for row in again] == [row["fid"] for row in rows]
+    assert again[0]["selection_noise"] == ""  # a random order has none
+    write_json(tmp_path / "out/rows.json", [rows[0] | {"fid_spread": math.nan}])
+    assert json.loads((tmp_path / "out/rows.json").read_text())[0]["fid_spread"] is None
+
+
+def test_temperatures_are_read_as_numbers_or_falling_ones():
+    assert parse_temperature("0.9") == 0.9
+    assert parse_temperature("1.1:0.7") == (1.1, 0.7)
+    for bad in ("", "1:2:3", "warm"):
+        with pytest.raises(InputError, match="is no number and no START:END"):
+            parse_temperature(bad)
+
+
+@given(st.integers(2, 500), st.integers(2, 50))
+@limits(max_examples=200, deadline=None)
+def test_rounds_halve_the_trials_double_the_images_and_keep_within_the_budget(budget, first):
+    def images(plan):
+        made = [0, *(count for _, count in plan)]
+        return sum(trials * (count - before) for (trials, count), before in zip(plan, made, strict=False))
+
+    if budget < 3 * first:
+        with pytest.raises(InputError, match=f"budget is {budget} images; .* need {3 * first}"):
+            rounds(budget, first)
+        return
+    plan = rounds(budget, first)
+    assert plan[0][1] == first
+    assert plan[-1][0] == 1
+    for (many, few), (half, twice) in itertools.pairwise(plan):
+        assert (half, twice) == (-(-many // 2), 2 * few)
+    assert images(plan) <= budget
+
+
+def test_tuning_beats_bad_settings_within_its_budget_and_keeps_away_from_the_seeds_of_evaluations(
+    meter, world, tmp_path
+):
+    bad = toy.make_pipe(world, sampler="critic", temperature=0.1, selection_noise=0.0)
+    sets = SampleSets(bad, tmp_path, 50)
+    meter.features.seen = 0
+    told = []
+    found = tune(sets, meter, "critic", 9, 1000, first=60, seed=1, on_round=lambda trials: told.append(len(trials)))
+    assert meter.features.seen == found.images <= 1000
+    assert told == [trials for trials, _ in rounds(1000, 60)]
+    start = next(trial for trial in found.trials if trial.settings.temperature == 0.1)
+    assert found.trials[0].fids[60] < 0.5 * start.fids[60]
+    counts = [max(trial.fids) for trial in found.trials]
+    assert counts == sorted(counts, reverse=True)  # the best first: those that came furthest
+    assert all(trial.settings.passes(9, True) <= 9 for trial in found.trials)
+    seeds = {json.loads(file.read_text())["seed"] for file in tmp_path.glob("tokens/*/facts.json")}
+    assert seeds == {tuning.TUNING_SEED}
+    again = tune(sets, meter, "critic", 9, 1000, first=60, seed=1)
+    assert again.trials == found.trials
+    assert meter.features.seen == found.images  # all from the cache
+
+
+def test_steps_are_the_fewest_that_come_nearest_to_the_passes(world):
+    pipe = toy.make_pipe(world)
+    num_tokens = pipe.tokenizer.num_tokens
+    for settings in (
+        SamplingSettings("critic"),
+        SamplingSettings("confidence"),
+        SamplingSettings("random", candidates=2),
+    ):
+        for passes in (4, 11):
+            steps = steps_for(pipe, settings, passes)
+            of = {n: dataclasses.replace(settings, steps=n).passes(num_tokens) for n in range(1, 2 * passes + 1)}
+            nearest = max(value for value in of.values() if value <= passes)
+            assert of[steps] == nearest
+            assert all(of[n] != nearest for n in range(1, steps))
+    with pytest.raises(InputError, match="passes is 3; one step of these settings takes 20 already"):
+        steps_for(pipe, SamplingSettings("random", candidates=10), 3)
+
+
+def test_the_evidence_comes_back_as_settings_of_the_nearest_passes(sets, meter, tmp_path):
+    folder = tmp_path / "model"
+    assert read_evidence(folder, "random", 9) is None
+    for passes in (3, 9):
+        found = tune(sets, meter, "random", passes, 400, first=100)
+        write_evidence(folder, sets.pipe, "random", passes, found)
+    assert read_evidence(folder, "random", 8) == found.best
+    assert read_evidence(folder, "random", 4).steps == 3
+    assert read_evidence(folder, "critic", 9) is None
+    evidence = json.loads((folder / "tuning-random-9.json").read_text())
+    assert len(evidence["trials"]) == 2
+    assert evidence["models"].keys() == {"generator", "tokenizer"}
+    (folder / "tuning-random-9.json").write_text("{}")
+    with pytest.raises(InputError, match=r"tuning-random-9.json is not what tuning wrote"):
+        read_evidence(folder, "random", 9)
+
+
+def test_the_comparison_has_the_rows_of_the_papers_tables(sets, meter):
+    tuned = {"confidence": SamplingSettings("confidence", steps=5, temperature=0.8, selection_noise=2.0)}
+    lines = comparison_lines(sets.pipe, 4, lambda sampler, passes: tuned.get(sampler), [2])
+    assert [line.name for line in lines] == [
+        "MaskGIT, 4 steps",
+        "MaskGIT, 8 steps",
+        "Token-Critic, 4 steps",
+        "MaskGIT, 4 steps, refined by the critic",
+        "MaskGIT, 4 steps, best 50 % by the critic",
+        "Token-Critic, 4 steps, best 50 % by the critic",
+    ]
+    assert {line.settings.temperature for line in lines if line.settings.sampler == "confidence"} == {0.8}
+    assert {line.settings.temperature for line in lines if line.settings.sampler == "critic"} == {1.0}
+    done = compare(sets, meter, lines)
+    rows = {one.line.name: one.row for one in done}
+    assert rows["MaskGIT, 8 steps"]["passes"] <= 2 * rows["MaskGIT, 4 steps"]["passes"]
+    plain, best = rows["Token-Critic, 4 steps"], rows["Token-Critic, 4 steps, best 50 % by the critic"]
+    assert best["passes"] == 2 * (plain["passes"] + 1)
+    assert rows["MaskGIT, 4 steps, refined by the critic"]["refined"] == 0.6
+    lines = comparison_table(done).splitlines()
+    assert lines[0].split("|")[2].strip() == "passes"
+    assert len({len(line) for line in lines}) == 1
+    assert len(lines) == 8
+    sets.pipe.critic = None
+    assert len(comparison_lines(sets.pipe, 4, lambda *_: None)) == 2

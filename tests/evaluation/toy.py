@@ -1,0 +1,100 @@
+"""A pipeline whose truth is known: the exact Markov world, painted as nine flat patches, and features that see all of it."""
+
+import numpy as np
+import torch
+
+from tokencritic import TokenCriticPipeline
+from tokencritic.evaluation.features import Extracted, check_images
+from tokencritic.exact_world import MarkovWorld
+from tokencritic.sampling.settings import SamplingSettings
+
+SIDE, PATCH, CLASSES = 3, 2, 2
+
+
+class World(MarkovWorld):
+    """The exact generator; counts the images it is asked about."""
+
+    def __call__(self, masked_tokens, labels):
+        self.__dict__["asked"] = self.__dict__.get("asked", 0) + len(masked_tokens)
+        return super().__call__(masked_tokens, labels)
+
+    def fingerprint(self):
+        return f"world {self.initial.sum(1).tolist()} {self.transition.flatten().tolist()} {self.error}"
+
+
+class Bayes:
+    """The exact critic."""
+
+    def __init__(self, world):
+        self.world = world
+
+    def __call__(self, tokens, labels):
+        return self.world.critic(tokens, labels)
+
+    def fingerprint(self):
+        return f"critic of {self.world.fingerprint()}"
+
+
+class Painter:
+    """A tokenizer: each token is a flat patch, black or white."""
+
+    image_size, channels, num_tokens, codebook_size, grid = SIDE * PATCH, 1, SIDE * SIDE, 2, (SIDE, SIDE)
+
+    def decode(self, tokens):
+        patches = tokens.view(-1, 1, SIDE, SIDE).float()
+        return patches.repeat_interleave(PATCH, 2).repeat_interleave(PATCH, 3)
+
+    def fingerprint(self):
+        return "painter"
+
+
+class Pairs:
+    """Features: the tokens and the products of neighbours in the chain; the class probabilities are Bayes' own."""
+
+    name, resize, fingerprint, dimension = "pairs", "none", "pairs 1", 2 * SIDE * SIDE - 1
+
+    def __init__(self, world, spatial=False):
+        self.world, self.seen, self.fail_after, self.spatial = world, 0, None, spatial
+
+    def __call__(self, images):
+        images = check_images(images)
+        if self.fail_after is not None and self.seen + len(images) > self.fail_after:
+            raise KeyboardInterrupt
+        self.seen += len(images)
+        pixels = images.permute(0, 3, 1, 2).float() / 255 if images.dtype == torch.uint8 else images.float()
+        tokens = pixels[:, 0, ::PATCH, ::PATCH].flatten(1).round()
+        likelihood = self.world.probabilities[:, self.world.row(tokens.long())].T
+        probabilities = (likelihood / likelihood.sum(1, keepdim=True)).float()
+        features = torch.cat([tokens, tokens[:, 1:] * tokens[:, :-1]], 1)
+        return Extracted(features, probabilities, tokens[:, :4] * tokens[:, 4:8] if self.spatial else None)
+
+
+def make_world(error=0.0):
+    known = MarkovWorld.random(SIDE * SIDE, 2, CLASSES, seed=5)  # neighbours depend strongly on each other
+    return World(known.initial, known.transition, known.num_tokens, error)
+
+
+def make_pipe(world=None, **defaults):
+    world = world or make_world()
+    settings = SamplingSettings(**{"steps": 9, "schedule": "linear", **defaults})
+    return TokenCriticPipeline(Painter(), world, Bayes(world), defaults=settings)
+
+
+def true_tokens(world, count, seed=0):
+    """Samples of the truth, the classes taking turns: (count, n) and labels."""
+    rng = torch.Generator().manual_seed(seed)
+    labels = torch.arange(count) % CLASSES
+    images = world.sequences[world.complete]
+    tokens = torch.empty(count, world.num_tokens, dtype=torch.int64)
+    for label in range(CLASSES):
+        drawn = torch.multinomial(world.truth(label), count, replacement=True, generator=rng)
+        tokens[labels == label] = images[drawn][labels == label]
+    return tokens, labels
+
+
+def write_truth(file, world, count, seed=0):
+    """The same as an .npz data set."""
+    tokens, labels = true_tokens(world, count, seed)
+    pixels = (Painter().decode(tokens) * 255).byte().permute(0, 2, 3, 1).numpy()
+    np.savez(file, images=pixels, labels=labels.numpy())
+    return file
