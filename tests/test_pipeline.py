@@ -9,7 +9,7 @@ from PIL import Image
 from tokencritic import Critic, Generator, InputError, TokenCriticPipeline, TransformerConfig
 from tokencritic.models.classifier import Classifier, ClassifierConfig
 from tokencritic.sampling import CriticScorer, edit, refine
-from tokencritic.sampling.rejection import candidate_seeds, redraw_seeds
+from tokencritic.sampling.rejection import candidate_seeds
 from tokencritic.sampling.settings import SamplingSettings
 from tokencritic.tokenizers.compact import CompactConfig, CompactTokenizer
 from tokencritic.tokenizers.loading import load_tokenizer
@@ -168,9 +168,8 @@ def test_refinement_is_the_sampling_functions_on_what_was_encoded(pipe):
     images = pipe([0, 1, 2], seed=5, output_type="pt")
     tokens, labels = pipe.encode(images), torch.tensor([0, 1, 2])
     refined = pipe.refine_tokens(tokens, labels, seed=5)
-    seeds = redraw_seeds(torch.arange(5, 8))
     loop = {"steps": 9, "temperature": (1.2, 0.8)}
-    assert refined.equal(refine(pipe.generator, CriticScorer(pipe.critic, 0.3), tokens, labels, seeds, **loop))
+    assert refined.equal(refine(pipe.generator, CriticScorer(pipe.critic, 0.3), tokens, labels, 5, **loop))
     again = pipe.refine(images, [0, "dog", 2], seed=5, output_type="pt", batch_size=2)
     assert again.equal(pipe.tokenizer.decode(refined))
     assert pipe.refine(tokens.numpy().astype(np.uint16), [0, 1, 2], seed=5, output_type="pt").equal(again)
@@ -189,9 +188,8 @@ def test_editing_leaves_the_rest_alone(pipe):
     tokens = pipe.sample_tokens(torch.tensor([0, 1, 2]))
     region = torch.tensor([True, False, False, True])
     edited = pipe.edit(tokens, region, "owl", seed=3, output_type="pt", batch_size=2)
-    seeds = redraw_seeds(torch.arange(3, 6))
     loop = {"steps": 3, "temperature": (1.2, 0.8)}
-    expected = edit(pipe.generator, CriticScorer(pipe.critic, 0.3), tokens, region, [2, 2, 2], seeds, **loop)
+    expected = edit(pipe.generator, CriticScorer(pipe.critic, 0.3), tokens, region, [2, 2, 2], 3, **loop)
     assert edited.equal(pipe.tokenizer.decode(expected))
     assert not edited.equal(pipe.images(tokens, "pt"))
     assert pipe.edit(tokens, region.expand(3, -1).numpy(), [2, 2, 2], seed=3, output_type="pt").equal(edited)

@@ -39,7 +39,18 @@ def runs(tmp_path_factory):
     def train(model, run, data, *flags):
         assert call("train", model, "fashion-mnist", "--data", place / data, "--run", place / run, *SHORT, *flags) == 0
 
-    tiny = "--model.image_size", 8, "--model.width", 16, "--model.codebook_size", 16
+    tiny = (
+        "--model.image_size",
+        8,
+        "--model.factor",
+        4,
+        "--model.margin",
+        0,
+        "--model.width",
+        16,
+        "--model.codebook_size",
+        16,
+    )
     train("tokenizer", "t", "images.npz", *tiny)
     train("tokenizer", "t2", "images.npz", *tiny, "--seed", 1)
     assert call("tokenize", place / "t", place / "images.npz", "--out", place / "tokens") == 0

@@ -8,6 +8,7 @@ from PIL import Image
 from tokencritic import Critic, Generator, TokenCriticPipeline, TransformerConfig
 from tokencritic.cli.main import main
 from tokencritic.models.classifier import Classifier, ClassifierConfig
+from tokencritic.pictures import grid
 from tokencritic.tokenizers.compact import CompactConfig, CompactTokenizer
 
 SIZES = TransformerConfig(num_tokens=4, codebook_size=16, num_classes=3, width=16, layers=1, heads=2, mlp_width=32)
@@ -50,6 +51,16 @@ def test_the_sample_file_holds_the_pictures_pixels(pipe, model, tmp_path, capsys
     expected = pipe([0, 1, 2, 0, 1, 2, 0], seed=3, num_inference_steps=4)
     for image, picture in zip(images, expected, strict=True):
         assert np.array_equal(image, np.asarray(picture.convert("RGB")))
+
+
+def test_the_grid_names_the_classes_where_the_model_does(pipe, model, tmp_path):
+    sampled(model, "--num", 4, "--out", tmp_path / "named")
+    with Image.open(tmp_path / "named" / "grid.png") as named:
+        assert named == grid(pipe([0, 1, 2, 0], num_inference_steps=4), names=["cat", "dog", "owl", "cat"])
+    TokenCriticPipeline(pipe.tokenizer, pipe.generator).save_pretrained(tmp_path / "model")
+    sampled(tmp_path / "model", "--num", 4, "--out", tmp_path / "plain")
+    with Image.open(tmp_path / "plain" / "grid.png") as plain:
+        assert plain.size == (130, 130)
 
 
 def test_batches_change_neither_pictures_nor_files(model, tmp_path, capsys):

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,11 +13,12 @@ from tokencritic.cli.main import main
 from tokencritic.cli.preset_flags import field_help
 from tokencritic.models.critic import Critic, CriticConfig
 from tokencritic.models.generator import Generator
-from tokencritic.models.transformer import TransformerConfig
+from tokencritic.presets import find_preset
 from tokencritic.training.tokenizer_task import TokenizerObjective
 
 SHORT = ("--steps", 2, "--training.batch_size", 8, "--training.held_out", 0.1)
 SMALL = ("--model.width", 16, "--model.heads", 2, "--model.mlp_width", 32, "--model.layers", 2)
+TINY = ("--model.image_size", 8, "--model.factor", 4, "--model.margin", 0, "--model.width", 16, "--model.codebook_size", 16)
 
 
 def call(*arguments):
@@ -61,7 +63,18 @@ def place(tmp_path_factory):
     rng = np.random.default_rng(0)
     np.savez(place / "images.npz", images=rng.integers(0, 256, (40, 8, 8, 3), np.uint8), labels=np.arange(40) % 3)
     data = "--data", place / "images.npz"
-    small = "--model.image_size", 8, "--model.width", 16, "--model.codebook_size", 16
+    small = (
+        "--model.image_size",
+        8,
+        "--model.factor",
+        4,
+        "--model.margin",
+        0,
+        "--model.width",
+        16,
+        "--model.codebook_size",
+        16,
+    )
     train("tokenizer", "fashion-mnist", *data, "--run", place / "t", *SHORT, *small)
     assert call("tokenize", place / "t", place / "images.npz", "--out", place / "tokens") == 0
     data = "--data", place / "tokens"
@@ -71,7 +84,8 @@ def place(tmp_path_factory):
 
 def test_a_run_leaves_a_model_of_the_datas_sizes_and_its_settings(place):
     generator = Generator.from_pretrained(place / "g/generator")
-    assert generator.config == TransformerConfig(4, 16, 3, False, 16, 2, 2, 32, 0.0)
+    sizes = {"num_tokens": 4, "codebook_size": 16, "num_classes": 3, "width": 16, "heads": 2, "mlp_width": 32, "layers": 2}
+    assert generator.config == replace(find_preset("generator", "fashion-mnist").model, **sizes)
     assert (place / "g/pictures/samples.png").exists()
     settings = yaml.safe_load((place / "g/settings.yaml").read_text())
     assert settings["model"]["num_classes"] == 3
@@ -113,7 +127,8 @@ def test_a_critic_starts_from_the_generator_unless_told(place, tmp_path):
             assert value.allclose(trunk[name], atol=1e-6), name
     train(*command, "--run", tmp_path / "r", "--generator", place / "g", "--start", "random", "--model.layers", 1)
     random = Critic.from_pretrained(tmp_path / "r/critic")
-    assert random.config == CriticConfig(4, 16, 3, False, 192, 1, 6, 768, 0.0)
+    sizes = {"num_tokens": 4, "codebook_size": 16, "num_classes": 3, "layers": 1}
+    assert random.config == replace(find_preset("critic", "fashion-mnist").model, **sizes)
     log = [json.loads(line) for line in (tmp_path / "r/log.jsonl").read_text().splitlines()]
     assert {"loss", "accuracy", "auc"} <= log[-1].keys()
 
@@ -188,9 +203,22 @@ def test_bad_input_is_one_line_that_names_it(place, refused, tmp_path):
 
 
 def test_tokens_of_another_tokenizer_are_refused(place, refused, tmp_path):
-    small = "--model.image_size", 8, "--model.width", 16, "--model.codebook_size", 16, "--seed", 5
+    small = (
+        "--model.image_size",
+        8,
+        "--model.factor",
+        4,
+        "--model.margin",
+        0,
+        "--model.width",
+        16,
+        "--model.codebook_size",
+        16,
+        "--seed",
+        5,
+    )
     data, run = ("--data", place / "images.npz"), ("--run", tmp_path / "t")
-    train("tokenizer", "fashion-mnist", *data, *run, *SHORT, *small)
+    train("tokenizer", "fashion-mnist", *data, *run, *SHORT, *TINY, "--seed", 5)
     assert call("tokenize", tmp_path / "t", place / "images.npz", "--out", tmp_path / "tokens") == 0
     preset, data = ("critic", "fashion-mnist"), ("--data", tmp_path / "tokens", "--run", tmp_path / "run")
     for generator in (place / "g", place / "g/generator"):

@@ -3,6 +3,7 @@ import json
 import pytest
 import safetensors.torch
 import torch
+from huggingface_hub.errors import LocalEntryNotFoundError
 
 from tokencritic.errors import InputError
 from tokencritic.models.critic import Critic, CriticConfig
@@ -57,11 +58,40 @@ def test_a_folder_without_a_config_is_named(folder):
         Generator.from_pretrained(folder)
 
 
-def test_a_place_that_is_neither_folder_nor_hub_id_is_named(tmp_path, monkeypatch):
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    for place in (tmp_path / "nowhere", "no-such/model"):
-        with pytest.raises(InputError, match="is not a folder, and as a Hub id it gives no"):
-            Generator.from_pretrained(place, local_files_only=True)
+def test_a_place_that_is_neither_folder_nor_hub_id_is_named():
+    with pytest.raises(InputError, match="no-such/model is not a folder, and as a Hub id it gives no config.json"):
+        Generator.from_pretrained("no-such/model", local_files_only=True)
+
+
+@pytest.mark.parametrize("place", ["/no/such/folder", "./model", "../model", "runs/one/model", "model/"])
+def test_what_cannot_be_a_hub_id_is_not_looked_for_on_the_hub(place, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.utils._http.http_backoff", lambda *_, **__: pytest.fail("asked the Hub"))
+    with pytest.raises(InputError, match="is not a folder, and no Hub id, which is a name or owner/name"):
+        Generator.from_pretrained(place)
+
+
+@pytest.mark.parametrize("arguments", [{}, {"local_files_only": False}])
+def test_a_hub_that_cannot_be_reached_is_asked_once(folder, monkeypatch, arguments):
+    asked = []
+
+    def no_answer(url, **_):
+        asked.append(url)
+        raise RuntimeError("no route")
+
+    def download(_, name, local_files_only=False):
+        assert local_files_only, "would wait for the Hub"
+        if there:
+            return str(folder / name)
+        raise LocalEntryNotFoundError("not in the cache")
+
+    monkeypatch.setattr("tokencritic.models.saved.get_hf_file_metadata", no_answer)
+    monkeypatch.setattr("tokencritic.models.saved.hf_hub_download", download)
+    there = False
+    with pytest.raises(InputError, match=r"it gives no config.json: the Hub cannot be reached \(no route\)"):
+        Generator.from_pretrained("some/model", **arguments)
+    assert len(asked) == 1
+    there = True  # downloaded before, it is loaded all the same
+    assert Generator.from_pretrained("some/model", **arguments).config == Generator.from_pretrained(folder).config
 
 
 @pytest.mark.parametrize(

@@ -163,6 +163,23 @@ def test_refinement_hides_the_critics_60_percent_first_and_fewer_later():
     assert refine(GENERATOR, CriticScorer(CRITIC, 0.0), tokens, [0, 1, 2], save_work=False).equal(refined)
 
 
+@pytest.mark.parametrize("again", [edit, refine])
+def test_images_are_not_drawn_again_by_the_noise_that_drew_them(again):
+    """With a generator that knows nothing, a token comes back by chance alone: one in eight."""
+
+    def generator(tokens, _):
+        return torch.zeros(*tokens.shape, 8)
+
+    def scorer(proposal):
+        return torch.rand(proposal.tokens.shape, generator=torch.Generator().manual_seed(0))
+
+    sizes = {"mask_id": 8, "steps": 1}
+    tokens = sample(generator, scorer, None, range(50), num_tokens=100, **sizes)
+    how = ({"region": torch.ones(100, dtype=torch.bool)}) if again is edit else {"ratio": 1.0}
+    drawn = again(generator, scorer, tokens, labels=None, seeds=range(50), **how, **sizes)
+    assert 0.1 < (drawn == tokens).double().mean() < 0.15
+
+
 def test_refinement_by_confidence_is_refused():
     with pytest.raises(InputError, match="given, not drawn"):
         refine(GENERATOR, ConfidenceScorer(), torch.zeros(1, 16, dtype=torch.int64), [0])

@@ -10,13 +10,13 @@ from tokencritic.models.critic import Critic
 from tokencritic.models.generator import Generator
 from tokencritic.models.transformer import TransformerConfig
 from tokencritic.sampling import refine, sample
+from tokencritic.sampling.noise import redraw_seeds
 from tokencritic.sampling.rejection import (
     AdaptedClassifier,
     ClassifierRanker,
     CriticRanker,
     best_of,
     candidate_seeds,
-    redraw_seeds,
 )
 from tokencritic.sampling.settings import SamplingSettings
 
