@@ -141,7 +141,10 @@ def test_one_candidate_is_the_image_without_rejection(pipe):
     assert everybody([0], candidates=1, reject_by="critic", output_type="pt").shape == (1, 1, 8, 8)
 
 
-def test_another_sampler_does_not_inherit_the_defaults_noise(pipe):
+def test_another_sampler_does_not_inherit_what_was_meant_for_the_default_one(pipe):
+    assert pipe.settings(sampler="critic") == replace(pipe.defaults, sampler="critic")
+    assert pipe.settings(sampler="confidence") == SamplingSettings("confidence", steps=3)
+    assert pipe.settings(sampler="confidence", temperature=0.7).temperature == 0.7
     assert pipe.settings(sampler="critic").selection_noise == 0.3
     assert pipe.settings(sampler="confidence").selection_noise is None
     assert pipe.settings(sampler="confidence", selection_noise=2.0).selection_noise == 2.0

@@ -29,11 +29,6 @@ class Run:
     name: str
     facts: dict[str, Any]
 
-    def agrees(self, task: Any) -> bool:
-        """Whether the run can go on with this task."""
-        now = json.loads(json.dumps(task.facts()))
-        return self.name == task.name and all(self.facts.get(name) == value for name, value in now.items())
-
 
 @dataclass(frozen=True)
 class Exported:

@@ -50,3 +50,33 @@ def _resized(given: Sequence[Image.Image] | np.ndarray, size: int | None, channe
     if size is None or channels is None:
         raise InputError("the tokenizer does not tell its image_size and channels; give images as floats of its size")
     return to_float(Preprocess(size, channels).batch(given, range(len(given))))
+
+
+def check_images(images: Tensor | np.ndarray) -> Tensor:
+    """Images of one of the two forms that measures and sample files take, as a tensor of the same layout.
+
+    uint8 (b, h, w, c), an array or a tensor, or float (b, c, h, w) in [0, 1]; c is 1 or 3. Anything else is an error.
+    """
+    images = torch.from_numpy(images) if isinstance(images, np.ndarray) else images
+    is_uint8 = images.dtype == torch.uint8
+    expected = "uint8 (b, h, w, c) or float (b, c, h, w) in [0, 1], c 1 or 3"
+    if (
+        images.ndim != 4
+        or not (is_uint8 or images.is_floating_point())
+        or images.shape[3 if is_uint8 else 1] not in (1, 3)
+    ):
+        raise InputError(f"images are {images.dtype} {tuple(images.shape)}; expected {expected}")
+    if not is_uint8 and len(images):
+        low, high = (float(value) for value in images.aminmax())
+        if not (low >= 0 and high <= 1):  # false for NaN as well
+            raise InputError(f"images hold values from {low} to {high}; expected {expected}")
+    return images
+
+
+def to_pixels(images: Tensor) -> Tensor:
+    """Checked images -> float32 (b, 3, h, w), whole numbers from 0 to 255.
+
+    Floats are rounded to the levels that an image file holds, so that a number is the same from files and from memory.
+    """
+    pixels = images.permute(0, 3, 1, 2).float() if images.dtype == torch.uint8 else images.float().mul(255).round()
+    return pixels.expand(-1, 3, -1, -1)

@@ -23,7 +23,7 @@ from tokencritic.sampling.loop import sample
 from tokencritic.sampling.noise import as_seeds
 from tokencritic.sampling.propose import Proposal, evaluating
 from tokencritic.sampling.refine import refine
-from tokencritic.sampling.rejection import best_of, choose_ranker, fitting, redraw_seeds
+from tokencritic.sampling.rejection import best_of, choose_ranker, fitting
 from tokencritic.sampling.settings import SamplingSettings
 from tokencritic.tokenizers.tokenizer import Tokenizer
 
@@ -119,7 +119,11 @@ class TokenCriticPipeline:
         return self.images(tokens, output_type, batch_size)
 
     def settings(self, num_inference_steps: int | None = None, **changes: Any) -> SamplingSettings:
-        """The model's defaults with some changed. Another sampler does not inherit the noise meant for the default one."""
+        """The model's defaults with some changed.
+
+        Another sampler than the default one has its own temperature, noise, passes per level and guidance, not those of the
+        defaults: what suits one harms another.
+        """
         known = {field.name for field in dataclasses.fields(SamplingSettings)}
         if not changes.keys() <= known:
             raise InputError(
@@ -129,9 +133,10 @@ class TokenCriticPipeline:
             changes["steps"] = num_inference_steps
         has_critic = self.critic is not None
         changed = dataclasses.replace(self.defaults, **changes)
-        if changed.chosen_sampler(has_critic) != self.defaults.chosen_sampler(has_critic):
-            return dataclasses.replace(changed, selection_noise=changes.get("selection_noise"))
-        return changed
+        if changed.chosen_sampler(has_critic) == self.defaults.chosen_sampler(has_critic):
+            return changed
+        kept = {name: getattr(self.defaults, name) for name in ("steps", "schedule", "candidates", "reject_by")}
+        return SamplingSettings(**kept | changes)
 
     def refinement_settings(self, num_inference_steps: int = 9, **changes: Any) -> SamplingSettings:
         """The model's defaults for refining: 9 steps, and the critic chooses unless told otherwise."""
@@ -199,7 +204,7 @@ class TokenCriticPipeline:
         ratio: float = 0.6,
     ) -> Tensor:
         """tokens: (b, n); the rest is as in `sample_tokens`, with `refinement_settings()` where none are given."""
-        seeds, settings = redraw_seeds(as_seeds(seed, len(labels))), settings or self.refinement_settings()
+        seeds, settings = as_seeds(seed, len(labels)), settings or self.refinement_settings()
         method = partial(refine, ratio=ratio)
         return self._draw(method, (tokens,), labels, seeds, settings, batch_size, callback_on_step_end, reject_with)
 
@@ -280,7 +285,7 @@ class TokenCriticPipeline:
         tokens, labels = self._given(images_or_tokens, class_labels, batch_size)
         region = torch.as_tensor(region)
         start = tokens, region.expand(len(tokens), -1) if region.ndim == 1 else region
-        seeds = redraw_seeds(as_seeds(seed, len(tokens)))
+        seeds = as_seeds(seed, len(tokens))
         edited = self._draw(edit, start, labels, seeds, chosen, batch_size, None, reject_with)
         return self.images(edited, output_type, batch_size)
 

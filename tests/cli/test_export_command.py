@@ -21,6 +21,7 @@ from tokencritic.tokenizers.loading import load_tokenizer
 
 SHORT = ("--steps", 2, "--training.batch_size", 8, "--training.held_out", 0.25)
 SMALL = ("--model.width", 16, "--model.heads", 2, "--model.mlp_width", 32, "--model.layers", 2)
+TINY = ("--model.image_size=8", "--model.factor=4", "--model.margin=0", "--model.width=16", "--model.codebook_size=16")
 
 
 def call(*arguments):
@@ -39,20 +40,8 @@ def runs(tmp_path_factory):
     def train(model, run, data, *flags):
         assert call("train", model, "fashion-mnist", "--data", place / data, "--run", place / run, *SHORT, *flags) == 0
 
-    tiny = (
-        "--model.image_size",
-        8,
-        "--model.factor",
-        4,
-        "--model.margin",
-        0,
-        "--model.width",
-        16,
-        "--model.codebook_size",
-        16,
-    )
-    train("tokenizer", "t", "images.npz", *tiny)
-    train("tokenizer", "t2", "images.npz", *tiny, "--seed", 1)
+    train("tokenizer", "t", "images.npz", *TINY)
+    train("tokenizer", "t2", "images.npz", *TINY, "--seed", 1)
     assert call("tokenize", place / "t", place / "images.npz", "--out", place / "tokens") == 0
     train("generator", "g", "tokens", *SMALL)
     train("critic", "c", "tokens", "--generator", place / "g")

@@ -21,6 +21,7 @@ from tokencritic.models.classifier import Classifier, ClassifierConfig
 from tokencritic.sampling.settings import SamplingSettings
 from tokencritic.tokenizers.compact import CompactConfig, CompactTokenizer
 
+VERBS = ("evaluate", "sweep", "tune", "compare")
 COMMAND = Path(sys.executable).with_name("token-critic")
 SIZES = TransformerConfig(num_tokens=4, codebook_size=16, num_classes=3, width=16, layers=1, heads=2, mlp_width=32)
 
@@ -281,6 +282,8 @@ def test_bad_input_is_one_line_and_nothing_is_sampled(refused, model, make_model
         ("sweep", model, *measured, "--steps", "1.5"): "--steps holds '1.5', which is no int",
         ("sweep", model, *measured, "--temperatures", "1:2:3"): "--temperatures holds '1:2:3'",
         ("sweep", model, *measured, "--steps", 0): "steps is 0",
+        ("sweep", model, *measured, "--steps", "halton=4"): "--steps holds 'halton=4'; --samplers has no halton",
+        ("evaluate", model, *measured, "--out", tmp_path): "which is a folder; expected a JSON file",
         ("tune", model, *measured, "--budget", 10, "--first", 40): "budget is 10 images; two trials of 40 images",
         ("tune", model, *measured, "--passes", 0): "--passes is 0",
         ("tune", tmp_path / "nowhere", *measured): "is no model folder that can be written to",
@@ -288,6 +291,9 @@ def test_bad_input_is_one_line_and_nothing_is_sampled(refused, model, make_model
         ("compare", model, *measured, "--steps", 0): "--steps must be at least 1",
         ("compare", model, *measured, "--candidates", 1): "--candidates at least 2",
     }
+    cases |= {(verb, model, *measured, "--device", "cud"): "--device is cud" for verb in VERBS}
+    if not torch.cuda.is_available():
+        cases |= {(verb, model, *measured, "--device", "cuda"): "--device is cuda, which cannot" for verb in VERBS}
     for arguments, message in cases.items():
         assert message in refused(*arguments), arguments
     assert not list((tmp_path / "cache").glob("tokens/*/*.npz"))

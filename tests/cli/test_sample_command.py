@@ -1,14 +1,19 @@
 """`token-critic sample` with rejection and in ADM's form."""
 
+import dataclasses
+from typing import get_args
+
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
 from tokencritic import Critic, Generator, TokenCriticPipeline, TransformerConfig
+from tokencritic.cli.arguments import SAMPLERS, SETTINGS
 from tokencritic.cli.main import main
 from tokencritic.models.classifier import Classifier, ClassifierConfig
 from tokencritic.pictures import grid
+from tokencritic.sampling.settings import Sampler, SamplingSettings
 from tokencritic.tokenizers.compact import CompactConfig, CompactTokenizer
 
 SIZES = TransformerConfig(num_tokens=4, codebook_size=16, num_classes=3, width=16, layers=1, heads=2, mlp_width=32)
@@ -53,14 +58,28 @@ def test_the_sample_file_holds_the_pictures_pixels(pipe, model, tmp_path, capsys
         assert np.array_equal(image, np.asarray(picture.convert("RGB")))
 
 
+def test_the_flags_are_those_of_the_settings():
+    assert get_args(Sampler) == SAMPLERS
+    assert [field.name for field in dataclasses.fields(SamplingSettings)] == list(SETTINGS)
+
+
 def test_the_grid_names_the_classes_where_the_model_does(pipe, model, tmp_path):
     sampled(model, "--num", 4, "--out", tmp_path / "named")
     with Image.open(tmp_path / "named" / "grid.png") as named:
-        assert named == grid(pipe([0, 1, 2, 0], num_inference_steps=4), names=["cat", "dog", "owl", "cat"])
+        expected = grid(pipe([0, 1, 2, 0], num_inference_steps=4), names=["cat", "dog", "owl", "cat"])
+        assert np.array_equal(np.asarray(named), np.asarray(expected))
     TokenCriticPipeline(pipe.tokenizer, pipe.generator).save_pretrained(tmp_path / "model")
     sampled(tmp_path / "model", "--num", 4, "--out", tmp_path / "plain")
     with Image.open(tmp_path / "plain" / "grid.png") as plain:
         assert plain.size == (130, 130)
+
+
+def test_images_of_an_earlier_run_are_told_of(model, tmp_path, capsys):
+    sampled(model, "--num", 5, "--out", tmp_path)
+    sampled(model, "--num", 5, "--out", tmp_path)
+    assert "earlier run" not in capsys.readouterr().out
+    sampled(model, "--num", 3, "--seed", 3, "--classes", "owl", "--out", tmp_path)
+    assert f"note: {tmp_path} holds 5 images of an earlier run too" in capsys.readouterr().out
 
 
 def test_batches_change_neither_pictures_nor_files(model, tmp_path, capsys):

@@ -18,7 +18,7 @@ from tokencritic.training.tokenizer_task import TokenizerObjective
 
 SHORT = ("--steps", 2, "--training.batch_size", 8, "--training.held_out", 0.1)
 SMALL = ("--model.width", 16, "--model.heads", 2, "--model.mlp_width", 32, "--model.layers", 2)
-TINY = ("--model.image_size", 8, "--model.factor", 4, "--model.margin", 0, "--model.width", 16, "--model.codebook_size", 16)
+TINY = ("--model.image_size=8", "--model.factor=4", "--model.margin=0", "--model.width=16", "--model.codebook_size=16")
 
 
 def call(*arguments):
@@ -63,19 +63,7 @@ def place(tmp_path_factory):
     rng = np.random.default_rng(0)
     np.savez(place / "images.npz", images=rng.integers(0, 256, (40, 8, 8, 3), np.uint8), labels=np.arange(40) % 3)
     data = "--data", place / "images.npz"
-    small = (
-        "--model.image_size",
-        8,
-        "--model.factor",
-        4,
-        "--model.margin",
-        0,
-        "--model.width",
-        16,
-        "--model.codebook_size",
-        16,
-    )
-    train("tokenizer", "fashion-mnist", *data, "--run", place / "t", *SHORT, *small)
+    train("tokenizer", "fashion-mnist", *data, "--run", place / "t", *SHORT, *TINY)
     assert call("tokenize", place / "t", place / "images.npz", "--out", place / "tokens") == 0
     data = "--data", place / "tokens"
     train("generator", "fashion-mnist", *data, "--run", place / "g", *SHORT, *SMALL, "--tokenizer", place / "t")
@@ -84,7 +72,8 @@ def place(tmp_path_factory):
 
 def test_a_run_leaves_a_model_of_the_datas_sizes_and_its_settings(place):
     generator = Generator.from_pretrained(place / "g/generator")
-    sizes = {"num_tokens": 4, "codebook_size": 16, "num_classes": 3, "width": 16, "heads": 2, "mlp_width": 32, "layers": 2}
+    tokens = {"num_tokens": 4, "codebook_size": 16, "num_classes": 3}
+    sizes = tokens | {"width": 16, "heads": 2, "mlp_width": 32, "layers": 2}
     assert generator.config == replace(find_preset("generator", "fashion-mnist").model, **sizes)
     assert (place / "g/pictures/samples.png").exists()
     settings = yaml.safe_load((place / "g/settings.yaml").read_text())
@@ -111,7 +100,9 @@ def test_the_same_command_goes_on_and_another_models_folder_is_refused(place, tm
     assert "going on at step 1" in capsys.readouterr().out
     before = (tmp_path / "settings.yaml").read_text()
     assert yaml.safe_load(before)["training"]["steps"] == 3
-    assert "has another config" in refused(*command, "--steps", 3, "--model.layers", 1)
+    said = refused(*command, "--steps", 3, "--model.layers", 1)
+    assert "has another config ({'layers': 2} there, {'layers': 1} now)" in said
+    assert "has another batch_size (8 there, 4 now)" in refused(*command, "--steps", 3, "--training.batch_size", 4)
     assert (tmp_path / "settings.yaml").read_text() == before
 
 
@@ -180,6 +171,8 @@ def test_bad_input_is_one_line_that_names_it(place, refused, tmp_path):
         (*generator, "--training.steps", 1, "--training.epochs", 1): "steps is 1 and epochs is 1",
         (*generator, "--minutes", -1): "minutes is -1.0; it must be positive",
         (*generator, "--model.num_tokens", 9): "--model.num_tokens is 9 but the tokens' is 4",
+        (*generator, "--training.accumulation", 3): "batch_size is 64; it must be a multiple of 3",
+        (*generator, "--training.held_out", 0.01): "held_out is 0.01, which leaves one side of 40 images empty",
         (*generator, "--tokenizer", place / "nowhere"): "nowhere",
         (*generator, "--device", "cuda:9"): "--device is cuda:9",
         (*model, "--run", run): "--data is missing",
@@ -203,20 +196,6 @@ def test_bad_input_is_one_line_that_names_it(place, refused, tmp_path):
 
 
 def test_tokens_of_another_tokenizer_are_refused(place, refused, tmp_path):
-    small = (
-        "--model.image_size",
-        8,
-        "--model.factor",
-        4,
-        "--model.margin",
-        0,
-        "--model.width",
-        16,
-        "--model.codebook_size",
-        16,
-        "--seed",
-        5,
-    )
     data, run = ("--data", place / "images.npz"), ("--run", tmp_path / "t")
     train("tokenizer", "fashion-mnist", *data, *run, *SHORT, *TINY, "--seed", 5)
     assert call("tokenize", tmp_path / "t", place / "images.npz", "--out", tmp_path / "tokens") == 0

@@ -146,6 +146,27 @@ def test_a_further_measure_is_free_and_more_images_cost_only_those(world, pipe, 
     assert more.measures["fid"].value == pytest.approx(fresh.measures["fid"].value, rel=1e-9)
 
 
+def test_probabilities_of_another_head_are_not_taken_from_the_cache(world, pipe, make_meter, tmp_path):
+    sets = SampleSets(pipe, tmp_path / "cache", 300)
+
+    def score(head, doubt):
+        class Headed(toy.Pairs):
+            head_fingerprint = head
+
+            def __call__(self, images):
+                found = super().__call__(images)
+                return found._replace(probabilities=(1 - doubt) * found.probabilities + doubt / toy.CLASSES)
+
+        found = make_meter(Headed(world), measures=("fid", "is"))(sets.of(RANDOM))
+        assert found.facts["features"]["head"] == head
+        return found.measures
+
+    sure, unsure = score("a", 0), score("b", 0.5)
+    assert sure["fid"] == unsure["fid"]
+    assert sure["is"].value > unsure["is"].value + 0.1
+    assert score("a", 0) == sure
+
+
 def test_an_interrupted_evaluation_goes_on_to_the_same_numbers(world, pipe, make_meter, tmp_path):
     whole = make_meter(measures=SOME)(SampleSets(pipe, tmp_path / "whole", 700).of(RANDOM))
     broken = toy.Pairs(world)
@@ -318,6 +339,14 @@ def test_bad_input_is_named(world, pipe, make_meter, tmp_path):
     sets = SampleSets(pipe, tmp_path, 10)
     with pytest.raises(InputError, match="10 images are too few for FID with features of 17 dimensions"):
         make_meter()(sets.of(RANDOM))
+    few = toy.write_truth(tmp_path / "few.npz", world, 17)
+    with pytest.raises(InputError, match="17 images of the reference are too few for FID"):  # before any is sampled
+        make_meter(reference=few)
+    assert make_meter(reference=few, measures=("recall",))(sets.of(RANDOM)).measures.keys() == {"recall"}
+    wide = toy.Pairs(world, spatial=True)
+    with pytest.raises(InputError, match="4 images are too few for FID with features of 4 dimensions"):
+        make_meter(wide, measures=("sfid",))(sets.of(RANDOM, num=4))
+    assert make_meter(wide, measures=("sfid",))(sets.of(RANDOM)).measures["sfid"].value > 0
     allowed = make_meter(measures=("fid",), few_samples=True)(sets.of(RANDOM))
     assert math.isfinite(allowed.measures["fid"].value)
     with pytest.raises(InputError, match="measures holds 'fidd'; choose from fid"):

@@ -16,12 +16,13 @@ from torch import nn
 
 from tokencritic.errors import InputError
 from tokencritic.evaluation import weights as weights_module
-from tokencritic.evaluation.features import InceptionFeatures, to_pixels
+from tokencritic.evaluation.features import InceptionFeatures
 from tokencritic.evaluation.inception import Inception
 from tokencritic.evaluation.measures import fid, kid
 from tokencritic.evaluation.moments import Moments
 from tokencritic.evaluation.resize import resize
 from tokencritic.evaluation.weights import find_weights, read_weights
+from tokencritic.image_forms import to_pixels
 
 
 @pytest.fixture(scope="module")
@@ -169,6 +170,16 @@ def test_other_weights_have_another_fingerprint_and_a_gain_is_folded_in(state, w
     gained = read_weights(tmp_path / "gain.pth")
     assert gained.fingerprint != weights.fingerprint
     torch.testing.assert_close(gained.convolutions[-1][0], 2 * weights.convolutions[-1][0])
+
+
+def test_another_head_is_told_of_apart_from_the_features(state, weights):
+    assert weights.head is not None
+    one, other = (InceptionFeatures(weights._replace(head=head)) for head in (weights.head, 2 * weights.head))
+    assert one.fingerprint == other.fingerprint
+    assert one.head_fingerprint != other.head_fingerprint
+    assert one.head_fingerprint == InceptionFeatures(weights).head_fingerprint
+    for headless in (InceptionFeatures(weights._replace(head=None)), InceptionFeatures(weights, dimension=64)):
+        assert headless.head_fingerprint is None
 
 
 def test_files_that_hold_something_else_are_refused_by_name(state, tmp_path: Path):

@@ -62,6 +62,13 @@ def test_labels_of_their_own_file(folder):
     assert open_images(folder, folder / "labels.npy").labels.tolist() == list(range(7))
 
 
+def test_a_file_without_samples_is_a_data_set(tmp_path):
+    np.savez(tmp_path / "data.npz", images=PIXELS, labels=np.arange(7))
+    images = open_images(tmp_path / "data.npz", num=3)
+    assert images.labels.tolist() == [0, 2, 4]
+    assert np.array_equal(images.batch(0, 3), PIXELS[[0, 2, 4]])
+
+
 def test_a_share_of_a_data_set_is_evenly_spaced(tmp_path):
     np.savez(tmp_path / "data.npz", images=PIXELS[:, :5], labels=np.arange(7))
     images = SourceImages(open_source(tmp_path / "data.npz"), 5, 3, num=3)

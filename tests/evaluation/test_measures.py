@@ -66,9 +66,9 @@ def test_fid_of_singular_covariances_is_exact():
 def test_too_few_samples_and_sets_that_do_not_compare_are_refused():
     rows = samples(6, 6, 1)
     few = Statistics(Gaussian(*moments(rows), 6))
-    with pytest.raises(InputError, match="6 samples are too few for features of 6 dimensions"):
+    with pytest.raises(InputError, match="6 real samples are too few for FID with features of 6 dimensions"):
         statistics_fid(few, few)
-    assert statistics_fid(few, few, allow_few_samples=True) == pytest.approx(0, abs=1e-6)
+    assert statistics_fid(few, few, few_samples=True) == pytest.approx(0, abs=1e-6)
     enough = Statistics(Gaussian(*moments(samples(7, 6, 1)), 7), provenance=Provenance("a", "tf1", "1", (8, 8)))
     assert statistics_fid(enough, enough) == pytest.approx(0, abs=1e-6)
     other = Statistics(enough.features, provenance=Provenance("a", "clean", "1", (8, 8)))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tokencritic.errors import InputError
 from tokencritic.evaluation import tune as tuning
-from tokencritic.evaluation.compare import compare, comparison_lines, comparison_table
+from tokencritic.evaluation.compare import compare, comparison_lines, comparison_table, comparison_text
 from tokencritic.evaluation.evaluate import Meter
 from tokencritic.evaluation.reference import ReferenceImages, open_reference
 from tokencritic.evaluation.report import write_csv, write_json
@@ -198,6 +198,11 @@ def test_the_comparison_has_the_rows_of_the_papers_tables(sets, meter):
     plain, best = rows["Token-Critic, 4 steps"], rows["Token-Critic, 4 steps, best 50 % by the critic"]
     assert best["passes"] == 2 * (plain["passes"] + 1)
     assert rows["MaskGIT, 4 steps, refined by the critic"]["refined"] == 0.6
+    assert [one.line.tuned for one in done] == ["MaskGIT" in name for name in rows]
+    assert "MaskGIT, 4 steps: confidence, 4 steps, temperature 0.8, noise 2, tuned\n" in comparison_text(done)
+    assert "Token-Critic, 4 steps: critic, 4 steps, temperature 1, noise 0.2, not tuned\n" in comparison_text(done)
+    assert "Only one sampler is tuned" in comparison_text(done)
+    assert "Only one sampler is tuned" not in comparison_text(done[:2])
     lines = comparison_table(done).splitlines()
     assert lines[0].split("|")[2].strip() == "passes"
     assert len({len(line) for line in lines}) == 1

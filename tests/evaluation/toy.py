@@ -4,8 +4,9 @@ import numpy as np
 import torch
 
 from tokencritic import TokenCriticPipeline
-from tokencritic.evaluation.features import Extracted, check_images
+from tokencritic.evaluation.features import Extracted
 from tokencritic.exact_world import MarkovWorld
+from tokencritic.image_forms import check_images
 from tokencritic.sampling.settings import SamplingSettings
 
 SIDE, PATCH, CLASSES = 3, 2, 2

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tokencritic.errors import InputError
-from tokencritic.interop.adm import open_samples, write_samples
+from tokencritic.interop.adm import ImageReader, open_samples, write_samples
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.integers(0, 256, (7, 4, 6, 3), np.uint8)
@@ -99,6 +99,25 @@ def test_a_file_of_something_else_is_refused_by_name_in_one_line(tmp_path, array
     with pytest.raises(InputError, match=rf"bad\.npz.*{message}") as error:
         open_samples(file)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_images_asked_for_in_order_are_read_once(tmp_path, monkeypatch, save):
+    images = np.random.default_rng(0).integers(0, 256, (100, 16, 16, 3), np.uint8)
+    save(tmp_path / "samples.npz", arr_0=images)
+    read, done = zipfile.ZipExtFile.read, []
+
+    def counted(self, count=-1):
+        content = read(self, count)
+        done.append(len(content))
+        return content
+
+    monkeypatch.setattr(zipfile.ZipExtFile, "read", counted)
+    reader = ImageReader(tmp_path / "samples.npz")
+    for start in range(0, 100, 20):  # as the second of two ranks does
+        assert np.array_equal(reader.read(start + 10, start + 20), images[start + 10 : start + 20])
+    assert sum(done) < images.nbytes + 1000
+    assert np.array_equal(reader.read(3, 7), images[3:7])
 
 
 def test_broken_files_are_refused(tmp_path):

@@ -59,7 +59,7 @@ def test_a_folder_without_a_config_is_named(folder):
 
 
 def test_a_place_that_is_neither_folder_nor_hub_id_is_named():
-    with pytest.raises(InputError, match="no-such/model is not a folder, and as a Hub id it gives no config.json"):
+    with pytest.raises(InputError, match=r"no-such/model is not a folder, and as a Hub id it gives no config\.json"):
         Generator.from_pretrained("no-such/model", local_files_only=True)
 
 

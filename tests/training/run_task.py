@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 
 import torch
+from safetensors.torch import load_file
 
 from tokencritic.models.generator import Generator
 from tokencritic.models.transformer import TransformerConfig
@@ -60,6 +61,30 @@ class PatternTask:
 
     def state_dict(self):
         return {}
+
+
+def run(folder, task=None, **settings):
+    train(task or PatternTask(), folder, OptimizerSettings(), TrainingSettings(**{**SETTINGS, **settings}))
+
+
+def weights(folder):
+    return load_file(folder / "generator/model.safetensors")
+
+
+def log_of(folder, kind="training"):
+    lines = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+    return [line for line in lines if line["kind"] == kind]
+
+
+def newest(folder):
+    return max(path for path in (folder / "checkpoints").iterdir() if path.name.isdecimal())
+
+
+def assert_equal_weights(one, other):
+    first, second = weights(one), weights(other)
+    assert first.keys() == second.keys()
+    for name, value in first.items():
+        assert value.equal(second[name]), name
 
 
 if __name__ == "__main__":

@@ -73,7 +73,7 @@ def test_the_generator_is_frozen():
     assert task.state_dict() == {}
 
 
-def test_validation_gives_the_auc_by_mask_ratio():
+def test_validation_gives_accuracy_and_auc_by_mask_ratio():
     sizes, rows = {**SIZES, "num_tokens": 8}, torch.arange(64)
     generator = Generator(TransformerConfig(**sizes)).eval()
     task = CriticTask(Critic(CriticConfig(**sizes)).eval(), generator, make_arrays(repeat=2), CriticObjective(), seed=3)
@@ -89,7 +89,10 @@ def test_validation_gives_the_auc_by_mask_ratio():
         chosen = (hidden >= low) & (hidden <= high)
         expected = critic_auc(found.logits[chosen], found.originals[chosen]).item()
         assert numbers[f"auc_ratio_{edges}"] == pytest.approx(expected)
-    assert numbers.keys() == {"loss", "accuracy", "auc", *(f"auc_ratio_{edges}" for edges in bins)}
+        hits = (found.logits[chosen] > 0) == found.originals[chosen]
+        assert numbers[f"accuracy_ratio_{edges}"] == pytest.approx(hits.float().mean().item())
+    names = ("accuracy", "auc")
+    assert numbers.keys() == {"loss", *names, *(f"{name}_ratio_{edges}" for name in names for edges in bins)}
 
 
 def test_what_cannot_be_told_is_left_out():

@@ -81,6 +81,14 @@ def test_an_interrupted_run_ends_with_the_same_weights(tmp_path, monkeypatch, ob
     assert all(value.equal(cut[name]) for name, value in whole.items())
 
 
+def test_the_full_objective_trains_in_bfloat16_and_with_any_seed(tmp_path):
+    torch.manual_seed(0)
+    objective = TokenizerObjective(**{**FULL, "adversarial_after": 0})
+    task = TokenizerTask(CompactTokenizer(CONFIG), Blobs(), objective, seed=2**63 - 1)
+    run(tmp_path, task, steps=2, precision="bfloat16")
+    assert all(value.isfinite().all() for value in task.state_dict().values())
+
+
 def test_accumulated_parts_are_one_batch(tmp_path):
     for name, parts in (("one", 1), ("two", 2)):
         run(tmp_path / name, make_task(), steps=6, accumulation=parts)

@@ -8,6 +8,7 @@ from jsonargparse import ArgumentError, ArgumentParser, Namespace
 
 from tokencritic.errors import InputError
 
+SAMPLERS = ("critic", "confidence", "random", "halton")
 SETTINGS = (
     "sampler",
     "steps",
@@ -37,9 +38,7 @@ def parse(parser: ArgumentParser, arguments: list[str]) -> Namespace:
 
 def add_settings(parser: ArgumentParser) -> None:
     """The flags of `SamplingSettings`, each defaulting to what the model folder says."""
-    parser.add_argument(
-        "--sampler", choices=["critic", "confidence", "random", "halton"], help="who chooses the tokens"
-    )
+    parser.add_argument("--sampler", choices=SAMPLERS, help="who chooses the tokens")
     parser.add_argument("--steps", type=int, help="T, the number of steps")
     parser.add_argument(
         "--temperature", type=float, nargs="+", metavar="T", help="one number, or its start and end; 0 is greedy"
@@ -72,8 +71,10 @@ def check_device(name: str) -> str:
     """The name of a device that is there."""
     import torch
 
+    # Each process of torchrun tries its own GPU; all trying the first one would leave their contexts in its memory.
+    tried = f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if name == "cuda" else name
     try:
-        torch.empty(0, device=name)
+        torch.empty(0, device=tried)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).strip().splitlines()[0]
         raise InputError(f"--device is {name}, which cannot be used here: {reason}") from error

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tokencritic.cli.arguments import make_parser, parse
+from tokencritic.cli.arguments import check_device, make_parser, parse
 from tokencritic.cli.measuring import (
     add_measures,
     add_meter,
@@ -40,7 +40,7 @@ def main(arguments: list[str]) -> None:
     from tokencritic.files import write_atomically
     from tokencritic.training.distribution import joined
 
-    with joined(given.device) as ranks:
+    with joined(check_device(given.device)) as ranks:
         pipe, folder = load_model(given), Path(given.model)
         lines = comparison_lines(
             pipe, given.steps, lambda sampler, passes: read_evidence(folder, sampler, passes), given.candidates

@@ -1,12 +1,11 @@
 """`token-critic evaluate`: how good images are, of a model, a folder or a sample file."""
 
-import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jsonargparse import Namespace
 
-from tokencritic.cli.arguments import add_settings, make_parser, parse, settings_of
+from tokencritic.cli.arguments import add_settings, check_device, make_parser, parse, settings_of
 from tokencritic.cli.measuring import (
     add_measures,
     add_meter,
@@ -45,11 +44,13 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--labels", help="an .npy of the images' labels, where MODEL is images that do not bring them")
     parser.add_argument("--out", help="a JSON file to write, with all settings and hashes")
     given = parse(parser, arguments)
+    if given.out and Path(given.out).is_dir():
+        raise InputError(f"--out is {given.out}, which is a folder; expected a JSON file to write")
 
     from tokencritic.evaluation.report import evaluation_table, explain, write_json
     from tokencritic.training.distribution import joined
 
-    with joined(given.device) as ranks:
+    with joined(check_device(given.device)) as ranks:
         named, notes = (_of_model if _is_model(given.model) else _of_images)(given, ranks)
         if not ranks.first:
             return
@@ -69,7 +70,7 @@ def _is_model(path: str) -> bool:
 
 def _of_model(given: Namespace, ranks: "Ranks") -> tuple[dict[str, "Evaluation"], list[str]]:
     from tokencritic.evaluation.report import settings_text
-    from tokencritic.evaluation.samples import Refinement, start_settings
+    from tokencritic.evaluation.samples import Refinement
 
     for name in ("classifier", "labels"):
         if given[name]:
@@ -82,10 +83,8 @@ def _of_model(given: Namespace, ranks: "Ranks") -> tuple[dict[str, "Evaluation"]
     refinement = None
     if given.refine is not None:
         refinement = Refinement(given.refine, pipe.refinement_settings(given.refine_steps))
-    if given.refine is not None and "sampler" not in changes:  # what is refined is the baseline, unless told otherwise
-        settings = dataclasses.replace(start_settings(pipe, "confidence"), **changes)
-    else:
-        settings = pipe.settings(**changes)
+        changes = {"sampler": "confidence", **changes}  # what is refined is the baseline, unless told otherwise
+    settings = pipe.settings(**changes)
     sets = sample_sets(given, pipe)
     sets.check(settings)
     plain = sets.of(settings)

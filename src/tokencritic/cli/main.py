@@ -25,7 +25,7 @@ _USAGE = "usage: token-critic VERB [--help] ..."
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one verb. Returns the exit code: 0, or 2 for bad input."""
+    """Run one verb. Returns the exit code: 0, 2 for bad input, 130 for Ctrl-C."""
     arguments = sys.argv[1:] if arguments is None else arguments
     if not arguments or arguments[0] in ("-h", "--help"):
         print(_help())
@@ -42,6 +42,9 @@ def main(arguments: list[str] | None = None) -> int:
     except InputError as error:
         print(f"token-critic {verb}: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:  # long work catches it itself, and saves
+        print(f"token-critic {verb}: interrupted", file=sys.stderr)
+        return 130
     except OSError as error:  # a file where a folder should be, a full disk, no permission
         print(f"token-critic {verb}: {error.filename or 'a file'}: {error.strerror or error}", file=sys.stderr)
         return 2

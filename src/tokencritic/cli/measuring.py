@@ -98,8 +98,8 @@ def make_meter(
     given: Namespace, ranks: "Ranks", count: int, image_size: tuple[int, int], channels: int, classifier: Any = None
 ) -> "Meter":
     """The meter for so many images of this size, the reference opened."""
-    from tokencritic.evaluation.evaluate import Meter, check_count, check_measures, choose_measures
-    from tokencritic.evaluation.extraction import parts_of
+    from tokencritic.evaluation.evaluate import Meter, check_counts, check_measures, choose_measures
+    from tokencritic.evaluation.extraction import widths_of
     from tokencritic.evaluation.reference import ReferenceImages, open_reference
 
     measures: Any = _split(given.measures) if given.get("measures") is not None else None
@@ -107,8 +107,9 @@ def make_meter(
     check_measures(measures, resamples)
     features = make_features(given, classifier)
     # Before the reference is opened, which may take an hour.
-    check_count(count, features.dimension, measures, given.few_samples)
-    choose_measures(measures, features.name, parts_of(features, image_size), True, None)
+    widths = widths_of(features, image_size)
+    check_counts("images", count, widths, measures, given.few_samples)
+    choose_measures(measures, features.name, widths, True, None)
     wanted = ReferenceImages(image_size, channels, given.split, given.reference_num)
     reference = open_reference(given.reference, features, wanted, cache_of(given), ranks)
     return Meter(features, reference, cache_of(given), measures, resamples, given.few_samples, ranks)

@@ -2,7 +2,7 @@
 
 import itertools
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,7 +66,9 @@ def main(arguments: list[str]) -> None:
     folder = Path(given.out)
     folder.mkdir(parents=True, exist_ok=True)
     if given.format == "png":
-        _write_pictures(batches, labels.tolist(), given.seed, folder)
+        names = _write_pictures(batches, labels.tolist(), given.seed, folder, pipe.class_names)
+        if others := {path.name for path in folder.glob("*_class*.png")} - names:
+            print(f"note: {folder} holds {len(others)} images of an earlier run too")
         written = f"{given.num} images and grid.png to {folder}"
     else:
         write_samples(folder / "samples.npz", batches, labels)
@@ -98,12 +100,19 @@ def _sample(
             progress.advance(len(part))
 
 
-def _write_pictures(batches: "Iterable[list[Image.Image]]", labels: list[int], first_seed: int, folder: Path) -> None:
+def _write_pictures(
+    batches: "Iterable[list[Image.Image]]", labels: list[int], first_seed: int, folder: Path, class_names: Sequence[str]
+) -> set[str]:
+    """Write each image and the grid; returns the names of the images' files."""
     from tokencritic.pictures.grids import grid, save
 
-    shown = []
+    shown, written = [], set()
     for index, image in enumerate(itertools.chain.from_iterable(batches)):
-        save(image, folder / f"{first_seed + index:06}_class{labels[index]}.png")
+        name = f"{first_seed + index:06}_class{labels[index]}.png"
+        save(image, folder / name)
+        written.add(name)
         if index < _MOST_IN_GRID:
             shown.append(image)
-    save(grid(shown), folder / "grid.png")
+    names = [class_names[label] for label in labels[: len(shown)]] if class_names else None
+    save(grid(shown, names=names), folder / "grid.png")
+    return written

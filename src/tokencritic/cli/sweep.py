@@ -5,7 +5,7 @@ from typing import Any
 
 from jsonargparse import Namespace
 
-from tokencritic.cli.arguments import make_parser, parse
+from tokencritic.cli.arguments import SAMPLERS, check_device, make_parser, parse
 from tokencritic.cli.measuring import (
     add_measures,
     add_meter,
@@ -16,8 +16,6 @@ from tokencritic.cli.measuring import (
     sample_sets,
 )
 from tokencritic.errors import InputError
-
-SAMPLERS = ("critic", "confidence", "random", "halton")
 
 
 def main(arguments: list[str]) -> None:
@@ -30,14 +28,14 @@ def main(arguments: list[str]) -> None:
 
     grid = Grid(
         given.samplers,
-        steps=_axis("steps", given.steps, int),
-        temperatures=_axis("temperatures", given.temperatures, parse_temperature),
-        noises=_axis("noises", given.noises, float),
-        guidances=_axis("guidances", given.guidances, float),
-        candidates=_axis("candidates", given.candidates, int),
+        steps=_axis("steps", given, int),
+        temperatures=_axis("temperatures", given, parse_temperature),
+        noises=_axis("noises", given, float),
+        guidances=_axis("guidances", given, float),
+        candidates=_axis("candidates", given, int),
         reject_by=given.reject_by,
     )
-    with joined(given.device) as ranks:
+    with joined(check_device(given.device)) as ranks:
         pipe = load_model(given)
         settings, sets = grid.settings(pipe), sample_sets(given, pipe)
         for one in settings:
@@ -56,7 +54,9 @@ def main(arguments: list[str]) -> None:
     names = ", ".join(["sweep.csv", "sweep.json", *(path.name for path in written)])
     print(f"wrote {names} to {folder}: {len(rows)} settings")
     if len(written) < 2:
-        print("a figure is missing: the features or the reference do not allow its measures")
+        print(
+            "a figure is missing: its measures were not asked for, or the features or the reference do not allow them"
+        )
 
 
 def _parse(arguments: list[str]) -> Namespace:
@@ -80,13 +80,15 @@ def _parse(arguments: list[str]) -> Namespace:
     return parse(parser, arguments)
 
 
-def _axis(name: str, values: list[str], convert: Any) -> dict[Any, list[Any]]:
+def _axis(name: str, given: Namespace, convert: Any) -> dict[Any, list[Any]]:
     """ "0.2" is for every sampler, "critic=0.2" for one."""
     found: dict[Any, list[Any]] = {}
-    for value in values:
+    for value in given[name]:
         sampler, equals, text = value.rpartition("=")
         if equals and sampler not in SAMPLERS:
             raise InputError(f"--{name} holds {value!r}; expected a value, or SAMPLER=VALUE of {', '.join(SAMPLERS)}")
+        if equals and sampler not in given.samplers:
+            raise InputError(f"--{name} holds {value!r}; --samplers has no {sampler}")
         try:
             found.setdefault(sampler if equals else None, []).append(convert(text))
         except ValueError as error:

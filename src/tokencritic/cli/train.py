@@ -1,11 +1,10 @@
 """`token-critic train`: train a model by a preset."""
 
 from pathlib import Path
-from typing import Any
 
 from jsonargparse import ArgumentParser
 
-from tokencritic.cli.arguments import check_device, make_parser, parse, rank_and_world_size
+from tokencritic.cli.arguments import check_device, make_parser, parse
 from tokencritic.cli.preset_flags import parse_preset, preset_parser, settings_from, to_yaml
 from tokencritic.errors import InputError
 from tokencritic.presets import MODELS, NAMES, find_preset
@@ -37,10 +36,8 @@ def main(arguments: list[str]) -> None:
 
     device = check_device(given.device or _best_device())
     task, settings = make_task(model, settings, preset, given)
-    run = Path(given.run)
-    if rank_and_world_size()[0] == 0:
-        _note_settings(run, task, to_yaml(settings, files))
-    train(task, run, settings.optimizer, settings.training, device)
+    text = to_yaml(settings, files)
+    train(task, Path(given.run), settings.optimizer, settings.training, device, text)
 
 
 def _which(arguments: list[str]) -> tuple[str, str]:
@@ -78,14 +75,3 @@ def _best_device() -> str:
     import torch
 
     return "cuda" if torch.cuda.is_available() else "cpu"
-
-
-def _note_settings(run: Path, task: Any, text: str) -> None:
-    """Write run/settings.yaml, unless the folder is another run's: then the loop will say so and the file must stay."""
-    from tokencritic.export import RUN, read_run
-    from tokencritic.files import write_atomically
-
-    if (run / RUN).is_file() and not read_run(run).agrees(task):
-        return
-    run.mkdir(parents=True, exist_ok=True)
-    write_atomically(run / "settings.yaml", lambda path: path.write_text(text, encoding="utf-8"))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from jsonargparse import Namespace
 
-from tokencritic.cli.arguments import make_parser, parse
+from tokencritic.cli.arguments import SAMPLERS, check_device, make_parser, parse
 from tokencritic.cli.measuring import add_meter, cache_of, load_model, model_meter
 from tokencritic.errors import InputError
 
@@ -17,7 +17,7 @@ def main(arguments: list[str]) -> None:
     from tokencritic.evaluation.tune import Trial, draw_settings, rounds, tune, write_defaults, write_evidence
     from tokencritic.training.distribution import joined
 
-    with joined(given.device) as ranks:
+    with joined(check_device(given.device)) as ranks:
         pipe, folder = load_model(given), Path(given.model)
         dimension = pipe.classifier.feature_width if given.features == "classifier" and pipe.classifier else 2048
         first = given.first or max(1000, dimension + 1)
@@ -52,7 +52,7 @@ def _parse(arguments: list[str]) -> Namespace:
     )
     parser.add_argument("model", help="a model folder")
     add_meter(parser)
-    parser.add_argument("--sampler", choices=["critic", "confidence", "random", "halton"], default="critic")
+    parser.add_argument("--sampler", choices=SAMPLERS, default="critic")
     parser.add_argument("--passes", type=int, default=36, help="network passes per image, which fix the steps")
     parser.add_argument("--budget", type=int, default=50_000, help="images to make in all")
     parser.add_argument(

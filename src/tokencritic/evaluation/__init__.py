@@ -17,8 +17,8 @@ from tokencritic.evaluation.moments import (
     Statistics,
     image_statistics,
     read_statistics,
-    stream_images,
 )
+from tokencritic.interop.adm import stream_images
 
 __all__ = [
     "Estimate",

@@ -7,21 +7,21 @@ from typing import Any
 
 from tokencritic.evaluation.evaluate import Evaluation, Meter
 from tokencritic.evaluation.report import TITLES, explain, number, settings_text, table
-from tokencritic.evaluation.samples import Refinement, SampleSets, start_settings
+from tokencritic.evaluation.samples import Refinement, SampleSets
 from tokencritic.evaluation.sweep import row_of
 from tokencritic.pipeline import TokenCriticPipeline
 from tokencritic.sampling.settings import Sampler, SamplingSettings
 
 CANDIDATES = (5, 10)  # acceptance rates of 20 % and 10 %
-_NAMES: dict[Sampler, str] = {"confidence": "MaskGIT", "critic": "Token-Critic"}
 
 
 @dataclass(frozen=True)
 class Line:
-    """One row of the comparison: how its images are made."""
+    """One row of the comparison: how its images are made. tuned: whether its settings are what a tuning found."""
 
     name: str
     settings: SamplingSettings
+    tuned: bool
     refinement: Refinement | None = None
 
 
@@ -45,25 +45,27 @@ def comparison_lines(
     steps: T. tuned: the best settings known for a sampler at a number of passes, or None.
     """
 
-    def settings(sampler: Sampler, count: int) -> SamplingSettings:
-        plain = dataclasses.replace(start_settings(pipe, sampler), steps=count)
+    def line(name: str, sampler: Sampler, count: int) -> Line:
+        plain = pipe.settings(sampler=sampler, steps=count, candidates=1)
         found = tuned(sampler, plain.passes(pipe.tokenizer.num_tokens, pipe.critic is not None))
-        return dataclasses.replace(found or plain, sampler=sampler, steps=count, candidates=1)
+        settings = dataclasses.replace(found or plain, sampler=sampler, steps=count, candidates=1)
+        return Line(f"{name}, {count} steps", settings, found is not None)
 
-    lines = [Line(f"MaskGIT, {count} steps", settings("confidence", count)) for count in (steps, 2 * steps)]
-    baseline, plain = lines[0].settings, [lines[0]]
+    lines = [line("MaskGIT", "confidence", count) for count in (steps, 2 * steps)]
+    plain = [lines[0]]
     if pipe.critic is not None:
-        critic = Line(f"Token-Critic, {steps} steps", settings("critic", steps))
-        lines.append(critic)
+        critic = line("Token-Critic", "critic", steps)
+        refinement = Refinement(0.6, dataclasses.replace(critic.settings, steps=9))
+        refined = dataclasses.replace(plain[0], name=f"{plain[0].name}, refined by the critic", refinement=refinement)
+        lines += [critic, refined]
         plain.append(critic)
-        how = dataclasses.replace(critic.settings, steps=9)
-        lines.append(Line(f"MaskGIT, {steps} steps, refined by the critic", baseline, Refinement(0.6, how)))
     rankers = [name for name in ("classifier", "critic") if getattr(pipe, name) is not None]
     for ranker in rankers:
-        for line in plain:
+        for one in plain:
             for count in candidates:
-                chosen = dataclasses.replace(line.settings, candidates=count, reject_by=ranker)
-                lines.append(Line(f"{line.name}, best {100 / count:.3g} % by the {ranker}", chosen))
+                chosen = dataclasses.replace(one.settings, candidates=count, reject_by=ranker)
+                name = f"{one.name}, best {100 / count:.3g} % by the {ranker}"
+                lines.append(dataclasses.replace(one, name=name, settings=chosen))
     return lines
 
 
@@ -110,5 +112,11 @@ def comparison_text(done: Sequence[Compared]) -> str:
     about = [f"{made['num']} images in each of {made['sets']} sets; {explain(first.facts)}"]
     about += [f"spread over {over}"] if over else []
     plain = [one for one in done if one.line.refinement is None and one.line.settings.candidates == 1]
-    used = [f"{one.line.name}: {settings_text(one.evaluation.facts['images']['settings'])}" for one in plain]
+    used = [
+        f"{one.line.name}: {settings_text(one.evaluation.facts['images']['settings'])}, "
+        f"{'tuned' if one.line.tuned else 'not tuned'}"
+        for one in plain
+    ]
+    if len({one.line.tuned for one in plain}) > 1:
+        used.append("Only one sampler is tuned, which favours it: run `token-critic tune` for the other too.")
     return "\n".join([*about, "", comparison_table(done), "", *used])

@@ -2,7 +2,7 @@
 
 import math
 import platform
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,11 +14,11 @@ from torch import Tensor
 
 from tokencritic import __version__
 from tokencritic.errors import InputError
-from tokencritic.evaluation.extraction import ALONE, FeatureRows, extract, parts_of, told_by_first
+from tokencritic.evaluation.extraction import ALONE, FeatureRows, Part, extract, head_of, told_by_first, widths_of
 from tokencritic.evaluation.features import Features
 from tokencritic.evaluation.image_sets import ImageSet
 from tokencritic.evaluation.manifold import density_coverage_rows, precision_recall_rows
-from tokencritic.evaluation.measures import bootstrap, fid, inception_score, kid, statistics_fid
+from tokencritic.evaluation.measures import bootstrap, check_count, fid, inception_score, kid, statistics_fid
 from tokencritic.evaluation.moments import Statistics
 from tokencritic.evaluation.reference import Reference
 from tokencritic.training.distribution import Ranks
@@ -29,6 +29,7 @@ MEASURES: tuple[Measure, ...] = get_args(Measure)
 _OF_ROWS: frozenset[Measure] = frozenset({"kid", "precision", "recall", "density", "coverage"})
 _OF_PROBABILITIES: frozenset[Measure] = frozenset({"is", "accuracy"})
 _UNASKED: frozenset[Measure] = frozenset({"sfid", "density", "coverage"})
+_PART_OF: Mapping[Measure, Part] = {"fid": "features", "sfid": "spatial"}
 _KID_SUBSET = 1000
 _DENSITY_K = 5
 
@@ -76,6 +77,12 @@ class Meter:
 
     def __post_init__(self) -> None:
         check_measures(self.measures, self.resamples)
+        real = self.reference.statistics
+        widths: dict[Part, int] = {"features": len(real.features.mean)}
+        if real.spatial is not None:
+            widths["spatial"] = len(real.spatial.mean)
+        what = "images of the reference"
+        check_counts(what, real.features.count, widths, self.measures, self.few_samples)
 
     def __call__(self, sets: Sequence[ImageSet], what: str = "images") -> Evaluation:
         """The measures of sets of images that differ in their seeds alone. what: what the progress is called.
@@ -83,12 +90,13 @@ class Meter:
         Of several sets: mean and standard deviation over them. Of one: the spread of drawing its images again from
         themselves; the reference is held fixed.
         """
-        check_count(min(map(len, sets)), self.features.dimension, self.measures, self.few_samples)
+        widths = widths_of(self.features, sets[0].image_size)
+        check_counts("images", min(map(len, sets)), widths, self.measures, self.few_samples)
         found = []
         for number, images in enumerate(sets):
             named = what if len(sets) == 1 else f"{what}, set {number + 1} of {len(sets)}"
-            parts = parts_of(self.features, images.image_size)
-            names = choose_measures(self.measures, self.features.name, parts, images.labels is not None, self.reference)
+            labelled = images.labels is not None
+            names = choose_measures(self.measures, self.features.name, widths, labelled, self.reference)
             rows = extract(images, self.features, self.cache, self.ranks, named)
             resamples = self.resamples if len(sets) == 1 else 0
             found.append(told_by_first(self.ranks, partial(self._measure, rows, images.labels, names, resamples)))
@@ -107,6 +115,7 @@ class Meter:
                 "name": self.features.name,
                 "resize": self.features.resize,
                 "fingerprint": self.features.fingerprint,
+                **head_of(self.features),
                 "dimension": self.features.dimension,
                 "image_size": list(first.image_size),
             },
@@ -134,11 +143,11 @@ class Meter:
             found |= _of_probabilities(rows.whole("probabilities"), labels, names, resamples)
         return {name: found[name] for name in names}
 
-    def _fid(self, rows: FeatureRows, part: Literal["features", "spatial"], resamples: int) -> Measured:
+    def _fid(self, rows: FeatureRows, part: Part, resamples: int) -> Measured:
         real, spatial = self.reference.statistics, part == "spatial"
         pooled = rows.gaussian(part)
         fake = Statistics(pooled, pooled if spatial else None, rows.provenance)
-        value = statistics_fid(real, fake, spatial=spatial, allow_few_samples=self.few_samples)
+        value = statistics_fid(real, fake, spatial=spatial, few_samples=self.few_samples)
         target = real.spatial if spatial else real.features
         assert target is not None
         rng = torch.Generator().manual_seed(0)
@@ -151,7 +160,7 @@ class Meter:
 
 
 def choose_measures(
-    asked: Sequence[Measure] | None, features: str, parts: Sequence[str], labelled: bool, reference: Reference | None
+    asked: Sequence[Measure] | None, features: str, parts: Container[str], labelled: bool, reference: Reference | None
 ) -> tuple[Measure, ...]:
     """The measures to take: those asked for, which must be possible; or the usual ones that are, without any asked for.
 
@@ -188,13 +197,14 @@ def check_measures(measures: Sequence[str] | None, resamples: int = 0) -> None:
         raise InputError(f"resamples is {resamples}; it must be 0 for no spread, or at least 2")
 
 
-def check_count(count: int, dimension: int, measures: Sequence[str] | None, few_samples: bool) -> None:
-    """Too few images for FID are refused before hours are spent on them."""
-    if (measures is None or "fid" in measures) and not few_samples and count <= dimension:
-        raise InputError(
-            f"{count} images are too few for FID with features of {dimension} dimensions: it needs more images than "
-            "dimensions; few_samples allows it all the same"
-        )
+def check_counts(
+    what: str, count: int | None, widths: Mapping[Part, int], measures: Sequence[str] | None, few_samples: bool
+) -> None:
+    """Too few images for FID or sFID are refused before hours are spent on them. widths: of the features, by part."""
+    for measure, part in _PART_OF.items():
+        asked = measure == "fid" if measures is None else measure in measures
+        if asked and not few_samples and part in widths:
+            check_count(what, count, widths[part])
 
 
 def _of_rows(real: Tensor, fake: Tensor, names: Sequence[Measure], resamples: int) -> dict[Measure, Measured]:

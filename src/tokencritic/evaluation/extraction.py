@@ -73,8 +73,8 @@ def extract(
     what: what the progress is called. shown: False keeps silent.
     """
     made = Provenance(features.name, features.resize, features.fingerprint, images.image_size)
-    parts = parts_of(features, images.image_size)
-    facts = {"images": images.facts, "features": dataclasses.asdict(made), "parts": parts}
+    parts = tuple(widths_of(features, images.image_size))
+    facts = {"images": images.facts, "features": dataclasses.asdict(made), "parts": parts} | head_of(features)
     chunks, count = Chunks.open(cache, "features", facts), len(images)
     mine = {chunk: chunk_range(chunk, count) for chunk in range(ranks.rank, num_chunks(count), ranks.size)}
     lacking = {chunk: rows for chunk, rows in mine.items() if count_rows(chunks.read(chunk)) < len(rows)}
@@ -103,10 +103,16 @@ def told_by_first(ranks: Ranks, work: Callable[[], T]) -> T:
     return value
 
 
-def parts_of(features: Features, image_size: tuple[int, int]) -> tuple[Part, ...]:
-    """What these features give, asked with no image at all."""
+def widths_of(features: Features, image_size: tuple[int, int]) -> dict[Part, int]:
+    """What these features give, and of how many dimensions each part is: asked with no image at all."""
     none = features(torch.empty(0, 1, *image_size))
-    return tuple(name for name, values in none._asdict().items() if values is not None)  # pyright: ignore[reportReturnType]
+    return {name: values.shape[1] for name, values in none._asdict().items() if values is not None}  # pyright: ignore[reportReturnType]
+
+
+def head_of(features: Features) -> dict[str, str]:
+    """For facts: the fingerprint of what makes class probabilities of features, where they tell it apart from their own."""
+    fingerprint = getattr(features, "head_fingerprint", None)
+    return {} if fingerprint is None else {"head": fingerprint}
 
 
 def _as_rows(extracted: Extracted) -> Rows:

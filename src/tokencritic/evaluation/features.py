@@ -1,5 +1,6 @@
 """Images to features: what every measure is computed from. Every number names its features and their resize."""
 
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol, Self
@@ -12,6 +13,7 @@ from tokencritic.errors import InputError
 from tokencritic.evaluation.inception import INPUT_SIZE, SPATIAL_DIMENSION, TAPS, Inception
 from tokencritic.evaluation.resize import Resize, check_resize, resize
 from tokencritic.evaluation.weights import Weights, find_weights, read_weights
+from tokencritic.image_forms import check_images, to_pixels
 from tokencritic.models.classifier import Classifier
 from tokencritic.sampling.propose import evaluating
 
@@ -42,6 +44,7 @@ class Features(Protocol):
 
     Images come as uint8 (b, h, w, c), arrays or tensors, or as float (b, c, h, w) in [0, 1]; c is 1 or 3.
     dimension: the d of its features. resize: how it brings images to its size; "none" if it takes them as they are.
+    Where class probabilities depend on weights that `fingerprint` does not cover, `head_fingerprint` tells of those.
     """
 
     @property
@@ -86,7 +89,11 @@ class InceptionFeatures:
         self.fingerprint = weights.fingerprint
         self.batch_size = batch_size
         self.device = torch.device(device)
-        self._head = weights.head.to(self.device) if dimension == 2048 and weights.head is not None else None
+        self._head = self.head_fingerprint = None
+        if dimension == 2048 and weights.head is not None:
+            self._head = weights.head.to(self.device)
+            # Apart from the fingerprint: features are comparable whatever head the weights have, or none.
+            self.head_fingerprint = hashlib.sha256(weights.head.contiguous().cpu().numpy().tobytes()).hexdigest()
         with torch.device("meta"):
             self._network = Inception(dimension)
         for layer, (weight, bias) in zip(self._network.convolutions(), weights.convolutions, strict=False):
@@ -184,33 +191,6 @@ class ClassifierFeatures:
             pixels = pixels[:, :1]
         # Always laid out alike, so that the network rounds alike whatever form the images came in.
         return pixels.clone(memory_format=torch.contiguous_format)
-
-
-def check_images(images: Tensor | np.ndarray) -> Tensor:
-    """Images as `Features` says, as a tensor of the same layout; anything else is an error."""
-    images = torch.from_numpy(images) if isinstance(images, np.ndarray) else images
-    is_uint8 = images.dtype == torch.uint8
-    expected = "uint8 (b, h, w, c) or float (b, c, h, w) in [0, 1], c 1 or 3"
-    if (
-        images.ndim != 4
-        or not (is_uint8 or images.is_floating_point())
-        or images.shape[3 if is_uint8 else 1] not in (1, 3)
-    ):
-        raise InputError(f"images are {images.dtype} {tuple(images.shape)}; expected {expected}")
-    if not is_uint8 and len(images):
-        low, high = (float(value) for value in images.aminmax())
-        if not (low >= 0 and high <= 1):  # false for NaN as well
-            raise InputError(f"images hold values from {low} to {high}; expected {expected}")
-    return images
-
-
-def to_pixels(images: Tensor) -> Tensor:
-    """Checked images -> float32 (b, 3, h, w), whole numbers from 0 to 255.
-
-    Floats are rounded to the levels that an image file holds, so that a number is the same from files and from memory.
-    """
-    pixels = images.permute(0, 3, 1, 2).float() if images.dtype == torch.uint8 else images.float().mul(255).round()
-    return pixels.expand(-1, 3, -1, -1)
 
 
 def provenance(features: Features, images: Tensor | np.ndarray) -> Provenance:

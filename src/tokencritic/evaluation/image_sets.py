@@ -1,7 +1,6 @@
 """Sets of images to be measured, or to measure against: folders, data sets and sample files."""
 
 import hashlib
-import math
 import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,8 +16,7 @@ from tokencritic.data.idx import find_idx
 from tokencritic.data.sources import Source, open_source
 from tokencritic.data.transforms import Preprocess
 from tokencritic.errors import InputError
-from tokencritic.evaluation.moments import image_member
-from tokencritic.interop.adm import open_samples
+from tokencritic.interop.adm import array_names, open_samples
 
 _WORKERS = 4  # threads that decode
 # As `token-critic sample` names its images; the grid that lies beside them is none of them.
@@ -133,32 +131,28 @@ class SampleImages:
 
     def __init__(self, file: Path) -> None:
         samples = open_samples(file)
-        self.file, self.labels, self._shape = file, samples.labels, samples.shape
+        self.labels, self._images = samples.labels, samples.images
         self.image_size = (samples.shape[1], samples.shape[2])
         with file.open("rb") as opened:
             digest = hashlib.file_digest(opened, "sha256").hexdigest()
         self.facts = {"kind": "npz", "num": len(samples), "image_shape": list(samples.shape[1:]), "sha256": digest}
 
     def __len__(self) -> int:
-        return self._shape[0]
+        return self._images.shape[0]
 
     def batch(self, start: int, stop: int) -> np.ndarray:
         """uint8 (b, h, w, c)."""
-        image = self._shape[1:]
-        with image_member(self.file) as (member, _):
-            member.seek(member.tell() + start * math.prod(image))
-            content = member.read((stop - start) * math.prod(image))
-            return np.frombuffer(bytearray(content), np.uint8).reshape(stop - start, *image)
+        return self._images.read(start, stop)
 
 
 def open_images(path: str | Path, labels: str | Path | None = None, num: int | None = None) -> ImageSet:
     """The images at a path: an .npz with `arr_0`, a folder of images, or any data set that `open_source` knows.
 
     labels: an .npy of one integer per image, where the images do not bring them. num: only so many, evenly spaced; not of
-    an .npz.
+    an .npz with `arr_0`.
     """
     path = Path(path)
-    if path.is_file() and path.suffix == ".npz":
+    if "arr_0" in array_names(path):
         images = SampleImages(path)
         if num is not None:
             raise InputError(f"{num} images of {path} are asked for; a sample file is measured as a whole")

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tokencritic.errors import InputError, check_range
-from tokencritic.evaluation.moments import Gaussian, Statistics, check_comparable
+from tokencritic.evaluation.moments import Statistics, check_comparable
 
 
 class Estimate(NamedTuple):
@@ -46,29 +46,33 @@ def _factor(covariance: Tensor) -> Tensor:
     return vectors[:, kept] * values[kept].sqrt()
 
 
-def statistics_fid(
-    real: Statistics, fake: Statistics, *, spatial: bool = False, allow_few_samples: bool = False
-) -> float:
-    """FID, or sFID with `spatial`, of two sets of images, once it is certain that they may be compared."""
+def statistics_fid(real: Statistics, fake: Statistics, *, spatial: bool = False, few_samples: bool = False) -> float:
+    """FID, or sFID with `spatial`, of two sets of images, once it is certain that they may be compared.
+
+    few_samples: allow fewer samples than the features have dimensions.
+    """
     if real.provenance is not None and fake.provenance is not None:
         check_comparable(fake.provenance, real.provenance, "fake")
     pair = (real.spatial, fake.spatial) if spatial else (real.features, fake.features)
     gaussians = [gaussian for gaussian in pair if gaussian is not None]
     if len(gaussians) < 2:
         raise InputError("sFID needs spatial features of both sets; one has none")
-    for gaussian in gaussians:
-        check_count(gaussian, allow_few_samples)
+    for what, gaussian in zip(("real samples", "fake samples"), gaussians, strict=True):
+        if not few_samples:
+            check_count(what, gaussian.count, len(gaussian.mean))
     first, second = gaussians
     return fid(first.mean, first.covariance, second.mean, second.covariance)
 
 
-def check_count(gaussian: Gaussian, allow_few_samples: bool) -> None:
-    """A covariance of d dimensions from d samples or fewer is singular: its FID says more of the count than of the images."""
-    dimension = len(gaussian.mean)
-    if not allow_few_samples and gaussian.count is not None and gaussian.count <= dimension:
+def check_count(what: str, count: int | None, dimension: int) -> None:
+    """A covariance of d dimensions from d samples or fewer is singular: its FID says more of the count than of the images.
+
+    what: what there are so many of. count: None where it is not known.
+    """
+    if count is not None and count <= dimension:
         raise InputError(
-            f"{gaussian.count} samples are too few for features of {dimension} dimensions: FID needs more samples than "
-            "dimensions; allow few samples to have the number all the same"
+            f"{count} {what} are too few for FID with features of {dimension} dimensions: it needs more of them than "
+            "dimensions; few_samples allows it all the same"
         )
 
 

@@ -1,14 +1,12 @@
 """Mean and covariance of features: streamed, merged across ranks, kept in files with what they were made with."""
 
 import dataclasses
-import math
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 import torch
@@ -17,6 +15,8 @@ from torch import Tensor
 from tokencritic.errors import InputError
 from tokencritic.evaluation.features import Extracted, Features, Provenance, provenance
 from tokencritic.files import write_atomically
+
+_BROKEN = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error)
 
 
 class Moments:
@@ -139,39 +139,6 @@ def check_comparable(one: Provenance, other: Provenance, name: str) -> None:
             if getattr(one, field.name) != getattr(other, field.name)
         ]
         raise InputError(f"{name} is not comparable: it has {', '.join(differences)}")
-
-
-def stream_images(file: str | Path, batch_size: int = 256) -> Iterator[np.ndarray]:
-    """The images of an .npz, `arr_0`: batches of uint8 (b, h, w, c), read as they are asked for."""
-    with image_member(Path(file)) as (member, shape):
-        for start in range(0, shape[0], batch_size):
-            batch = (min(batch_size, shape[0] - start), *shape[1:])
-            content = member.read(math.prod(batch))
-            yield np.frombuffer(bytearray(content), np.uint8).reshape(batch)
-
-
-@contextmanager
-def image_member(path: Path) -> Iterator[tuple[IO[bytes], tuple[int, ...]]]:
-    """`arr_0` of an .npz, opened at its first image, and its shape (n, h, w, c)."""
-    try:
-        with zipfile.ZipFile(path) as archive, archive.open("arr_0.npy") as member:
-            version = np.lib.format.read_magic(member)
-            read_header = (
-                np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-            )
-            shape, fortran_order, dtype = read_header(member)
-            if dtype != np.uint8 or len(shape) != 4 or shape[3] not in (1, 3) or fortran_order:
-                raise InputError(f"{path} holds arr_0 {dtype} {shape}; expected uint8 (n, h, w, c), c 1 or 3")
-            yield member, shape
-    except KeyError as error:
-        raise InputError(f"{path} has no arr_0; expected images there") from error
-    except InputError:
-        raise
-    except _BROKEN as error:
-        raise InputError(f"{path} is not a whole .npz: {error}") from error
-
-
-_BROKEN = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error)
 
 
 @contextmanager

@@ -2,12 +2,9 @@
 
 import dataclasses
 import hashlib
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from tokencritic.data.sources import Split, open_source
 from tokencritic.errors import InputError
@@ -16,6 +13,7 @@ from tokencritic.evaluation.extraction import ALONE, FeatureRows, extract, told_
 from tokencritic.evaluation.features import Features, Provenance
 from tokencritic.evaluation.image_sets import ImageSet, SampleImages, SourceImages
 from tokencritic.evaluation.moments import Statistics, read_statistics
+from tokencritic.interop.adm import array_names
 from tokencritic.training.distribution import Ranks
 
 _STATISTICS = "statistics"
@@ -59,8 +57,8 @@ def open_reference(
     """
     path = Path(path)
     made = Provenance(features.name, features.resize, features.fingerprint, wanted.image_size)
-    names = _names(path)
-    if {"mu", "arr_0"} & set(names) and (wanted.num is not None or wanted.split != "train"):
+    names = array_names(path)
+    if {"mu", "arr_0"} & names and (wanted.num is not None or wanted.split != "train"):
         raise InputError(f"{path} is a reference as it stands; it has no splits, and no share of it can be taken")
     if "mu" not in names:
         images = SampleImages(path) if "arr_0" in names else wanted.open(path)
@@ -103,17 +101,6 @@ def _statistics(rows: FeatureRows, cache: Path, ranks: Ranks) -> Statistics:
             return found
 
     return told_by_first(ranks, compute)
-
-
-def _names(path: Path) -> list[str]:
-    """Of the arrays in an .npz; none of anything else."""
-    if not (path.is_file() and path.suffix == ".npz"):
-        return []
-    try:
-        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as arrays:
-            return list(arrays.files)
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, AttributeError) as error:  # an .npy has no `files`
-        raise InputError(f"{path} is not a whole .npz without pickles: {error}") from error
 
 
 def _check_size(path: Path, images: ImageSet, wanted: ReferenceImages) -> None:

@@ -19,14 +19,12 @@ from tokencritic.evaluation.image_sets import ImageSet
 from tokencritic.pipeline import TokenCriticPipeline
 from tokencritic.sampling.loop import temperature_range
 from tokencritic.sampling.noise import philox
-from tokencritic.sampling.settings import Sampler, SamplingSettings
+from tokencritic.sampling.settings import SamplingSettings
 
 ClassOrder = Literal["balanced", "random"]
 
 SEEDS_PER_SET = 2**32  # set k of images has the seeds from seed + k times this on
-# Added to the seed of an image that is refined: with its own, tokens would be drawn again by the noise that drew them.
-_REFINING_SEEDS = 2**48
-_STREAM = 3  # the last word of the counter of labels: 0 is sampling's, 1 that of crops, 2 that of candidates
+_STREAM = 3  # the last word of the counter of labels: 0 is sampling's, 1 that of crops, 2 that of derived seeds
 _WORD = 0xFFFFFFFF
 
 
@@ -167,7 +165,6 @@ class ModelSamples:
     def _refine(self, tokens: Tensor, labels: Tensor, seeds: Sequence[int]) -> Tensor:
         assert self.refinement is not None
         ratio, settings = self.refinement.ratio, self.refinement.settings
-        seeds = [seed + _REFINING_SEEDS for seed in seeds]
         return self.pipe.refine_tokens(tokens, labels, seeds, settings, self.batch_size, ratio=ratio)
 
     def _seeds(self, start: int, stop: int) -> Tensor:
@@ -202,14 +199,6 @@ def labels_of(seeds: Tensor, num_classes: int, classes: ClassOrder) -> np.ndarra
     zeros = torch.zeros_like(seeds)
     words = philox((zeros, zeros, zeros, torch.full_like(seeds, _STREAM)), (seeds & _WORD, seeds >> 32 & _WORD))
     return (words[0] * num_classes >> 32).numpy()
-
-
-def start_settings(pipe: TokenCriticPipeline, sampler: Sampler) -> SamplingSettings:
-    """The model's settings where they are for this sampler; else the sampler's own, since what suits one harms another."""
-    known = pipe.defaults
-    if sampler == known.chosen_sampler(pipe.critic is not None):
-        return dataclasses.replace(known, sampler=sampler)
-    return SamplingSettings(sampler=sampler, steps=known.steps, schedule=known.schedule)
 
 
 def effective(settings: SamplingSettings, pipe: TokenCriticPipeline) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """One model measured at many settings: the trade-off of quality and diversity."""
 
-import dataclasses
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,7 +7,7 @@ from typing import Any
 
 from tokencritic.errors import InputError
 from tokencritic.evaluation.evaluate import Evaluation, Meter
-from tokencritic.evaluation.samples import ModelSamples, SampleSets, start_settings
+from tokencritic.evaluation.samples import ModelSamples, SampleSets
 from tokencritic.pipeline import TokenCriticPipeline
 from tokencritic.sampling.loop import Temperature
 from tokencritic.sampling.settings import RejectBy, Sampler, SamplingSettings
@@ -21,7 +20,9 @@ WITHOUT_NOISE: frozenset[Sampler] = frozenset({"random", "halton"})
 
 @dataclass(frozen=True)
 class Grid:
-    """The settings to try: all combinations, for each sampler. An axis without values stays as `start_settings` has it."""
+    """The settings to try: all combinations, for each sampler. An axis without values stays as
+    `TokenCriticPipeline.settings` has it for the sampler.
+    """
 
     samplers: Sequence[Sampler]
     steps: Axis = field(default_factory=dict)
@@ -50,7 +51,7 @@ class Grid:
             given = {name: some for name, some in values.items() if some}
             for combination in itertools.product(*given.values()):
                 changes = dict(zip(given, combination, strict=True))
-                found.append(dataclasses.replace(start_settings(pipe, sampler), reject_by=self.reject_by, **changes))
+                found.append(pipe.settings(sampler=sampler, reject_by=self.reject_by, **changes))
         return list(dict.fromkeys(found))
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from tokencritic.errors import InputError
 from tokencritic.evaluation.evaluate import Meter
 from tokencritic.evaluation.report import write_json
-from tokencritic.evaluation.samples import SampleSets, effective, start_settings
+from tokencritic.evaluation.samples import SampleSets, effective
 from tokencritic.evaluation.sweep import WITHOUT_NOISE
 from tokencritic.models.saved import read_json
 from tokencritic.pipeline import TokenCriticPipeline
@@ -125,7 +125,7 @@ def draw_settings(
         raise InputError(f"sampler is {sampler!r}; choose one of {', '.join(get_args(Sampler))}")
     rng = np.random.default_rng(seed)
     guided = bool(getattr(getattr(pipe.generator, "config", None), "null_class", False))
-    found = [start_settings(pipe, sampler)]
+    found = [pipe.settings(sampler=sampler)]
     while len(found) < count:
         end = rng.uniform(*_ENDS)
         start = end + rng.uniform(*_FALLS)

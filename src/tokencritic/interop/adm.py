@@ -4,9 +4,12 @@ An .npz with `arr_0`, uint8 (n, h, w, 3), and often `arr_1`, integer labels (n,)
 statistics beside it, which `tokencritic.evaluation.read_statistics` reads. Nothing is unpickled.
 """
 
+import math
+import weakref
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -16,9 +19,8 @@ import torch
 from torch import Tensor
 
 from tokencritic.errors import InputError
-from tokencritic.evaluation.features import check_images, to_pixels
-from tokencritic.evaluation.moments import image_member, stream_images
 from tokencritic.files import write_atomically
+from tokencritic.image_forms import check_images, to_pixels
 
 # What reading a broken file may raise; the last three: a size beyond reason, packed in an unknown way, encrypted.
 _BROKEN = (
@@ -73,20 +75,80 @@ def _open_member(archive: zipfile.ZipFile, name: str) -> IO[bytes]:
     return archive.open(zipfile.ZipInfo(name), "w", force_zip64=True)
 
 
+class ImageReader:
+    """The images of an .npz, `arr_0`, by number. The file stays open: asked for in order, its bytes are read once.
+
+    shape: (n, h, w, c).
+    """
+
+    def __init__(self, file: str | Path) -> None:
+        self.file = Path(file)
+        with _naming(self.file):
+            with zipfile.ZipFile(self.file) as archive:
+                self._member = archive.open("arr_0.npy")  # is still open when the archive is closed
+            weakref.finalize(self, self._member.close)
+            version = np.lib.format.read_magic(self._member)
+            formats = np.lib.format
+            read_header = formats.read_array_header_1_0 if version == (1, 0) else formats.read_array_header_2_0
+            self.shape, fortran_order, dtype = read_header(self._member)
+            self._first = self._member.tell()
+        if dtype != np.uint8 or len(self.shape) != 4 or self.shape[3] not in (1, 3) or fortran_order:
+            raise InputError(f"{file} holds arr_0 {dtype} {self.shape}; expected uint8 (n, h, w, c), c 1 or 3")
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        """Images start to stop: uint8 (b, h, w, c)."""
+        size = math.prod(self.shape[1:])
+        with _naming(self.file):
+            self._member.seek(self._first + start * size)
+            content = self._member.read((stop - start) * size)
+            return np.frombuffer(bytearray(content), np.uint8).reshape(stop - start, *self.shape[1:])
+
+
+def stream_images(file: str | Path, batch_size: int = 256) -> Iterator[np.ndarray]:
+    """The images of an .npz, `arr_0`: batches of uint8 (b, h, w, c), read as they are asked for."""
+    reader = ImageReader(file)
+    count = reader.shape[0]
+    for start in range(0, count, batch_size):
+        yield reader.read(start, min(start + batch_size, count))
+
+
+def array_names(path: Path) -> set[str]:
+    """Of the arrays in an .npz; none of anything else. `arr_0` tells a sample file from a data set."""
+    if not (path.is_file() and path.suffix == ".npz"):
+        return set()
+    with _naming(path), zipfile.ZipFile(path) as archive:
+        return {name.removesuffix(".npy") for name in archive.namelist()}
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """What a broken file raises becomes an `InputError` with its name."""
+    try:
+        yield
+    except KeyError as error:
+        raise InputError(f"{path} has no arr_0; expected images there") from error
+    except _BROKEN as error:
+        raise InputError(f"{path} is not a whole .npz without pickles: {error}") from error
+
+
 @dataclass(frozen=True)
 class SampleFile:
-    """What a sample or reference file holds. shape: (n, h, w, c) of its images. labels: int64 (n,), or None if it has none."""
+    """What a sample or reference file holds. labels: int64 (n,), or None if it has none."""
 
-    file: Path
-    shape: tuple[int, ...]
+    images: ImageReader
     labels: np.ndarray | None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(n, h, w, c) of its images."""
+        return self.images.shape
 
     def __len__(self) -> int:
         return self.shape[0]
 
     def batches(self, batch_size: int = 256) -> Iterator[np.ndarray]:
         """The images as uint8 (b, h, w, c), read as they are asked for."""
-        return stream_images(self.file, batch_size)
+        return stream_images(self.images.file, batch_size)
 
 
 def open_samples(file: str | Path) -> SampleFile:
@@ -94,18 +156,13 @@ def open_samples(file: str | Path) -> SampleFile:
     path = Path(file)
     if not path.is_file():
         raise InputError(f"{path} is no file; expected an .npz of samples")
-    try:
-        with image_member(path) as (_, shape):
-            pass
-        with np.load(path, allow_pickle=False) as arrays:
-            labels = arrays.get("arr_1")
-    except InputError:
-        raise
-    except _BROKEN as error:
-        raise InputError(f"{path} is not a whole .npz without pickles: {error}") from error
-    if 0 in shape:
-        raise InputError(f"{path} holds arr_0 {shape}; expected at least one image")
-    if labels is not None and (labels.shape != shape[:1] or labels.dtype.kind not in "iu"):
+    images = ImageReader(path)
+    with _naming(path), np.load(path, allow_pickle=False) as arrays:
+        labels = arrays.get("arr_1")
+    if 0 in images.shape:
+        raise InputError(f"{path} holds arr_0 {images.shape}; expected at least one image")
+    count = images.shape[0]
+    if labels is not None and (labels.shape != (count,) or labels.dtype.kind not in "iu"):
         came = f"{labels.dtype} {labels.shape}"
-        raise InputError(f"{path} holds labels {came}; expected integers ({shape[0]},), one per image")
-    return SampleFile(path, shape, None if labels is None else labels.astype(np.int64))
+        raise InputError(f"{path} holds labels {came}; expected integers ({count},), one per image")
+    return SampleFile(images, None if labels is None else labels.astype(np.int64))

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import safetensors.torch
 import torch
-from huggingface_hub import PyTorchModelHubMixin, hf_hub_download
+from huggingface_hub import PyTorchModelHubMixin, get_hf_file_metadata, hf_hub_download, hf_hub_url
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 from torch import Tensor, nn
 
@@ -75,7 +75,10 @@ def write_model(folder: Path, config: Any, weights: Mapping[str, Tensor]) -> Non
     if file.exists() and file.read_text() != text:
         file.unlink()  # cut off in the middle, new weights must not stand beside another model's config
     whole = {name: tensor.detach().contiguous() for name, tensor in weights.items()}
-    write_atomically(folder / WEIGHTS, lambda path: safetensors.torch.save_file(whole, path))
+    try:
+        write_atomically(folder / WEIGHTS, lambda path: safetensors.torch.save_file(whole, path))
+    except safetensors.SafetensorError as error:  # a full disk
+        raise InputError(f"{folder / WEIGHTS} could not be written: {error}") from error
     write_atomically(file, lambda path: path.write_text(text))
 
 
@@ -87,10 +90,35 @@ def find_file(place: str | Path, name: str, **hub_arguments: Any) -> Path:
             raise InputError(f"{folder} has no {name}; expected a folder written by save_pretrained")
         return folder / name
     try:
-        return Path(hf_hub_download(str(place), name, **hub_arguments))
-    except (HFValidationError, HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+        return _fetch_file(str(place), name, **hub_arguments)
+    except HFValidationError as error:
+        raise InputError(f"{place} is not a folder, and no Hub id, which is a name or owner/name") from error
+    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
         reason = str(error).strip().splitlines()[0]
         raise InputError(f"{place} is not a folder, and as a Hub id it gives no {name}: {reason}") from error
+
+
+def _fetch_file(hub_id: str, name: str, **hub_arguments: Any) -> Path:
+    """A file of the Hub, downloaded now or before.
+
+    The Hub is asked once whether it is there: where it cannot be reached, `hf_hub_download` would wait and ask again for
+    half a minute, and a mistyped folder is often what is asked for.
+    """
+    if hub_arguments.get("local_files_only"):
+        return Path(hf_hub_download(hub_id, name, **hub_arguments))
+    place = {key: hub_arguments[key] for key in ("subfolder", "revision") if key in hub_arguments}
+    try:
+        get_hf_file_metadata(hf_hub_url(hub_id, name, **place), token=hub_arguments.get("token"))
+    except (HfHubHTTPError, HFValidationError):
+        pass  # an answer; what it means is for the download to say
+    except Exception as error:  # no answer: the error's class is another in each version of huggingface_hub
+        hub_arguments["local_files_only"] = True
+        try:
+            return Path(hf_hub_download(hub_id, name, **hub_arguments))
+        except LocalEntryNotFoundError:
+            reason = str(error).strip() or type(error).__name__
+            raise LocalEntryNotFoundError(f"the Hub cannot be reached ({reason})") from error
+    return Path(hf_hub_download(hub_id, name, **hub_arguments))
 
 
 def read_json(file: Path) -> dict[str, Any]:

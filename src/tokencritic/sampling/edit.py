@@ -1,5 +1,6 @@
 """Draw a region anew and leave the rest alone: inpainting, outpainting, another class inside a box."""
 
+import dataclasses
 from collections.abc import Sequence
 
 import torch
@@ -9,6 +10,7 @@ from tokencritic.errors import InputError, as_integers
 from tokencritic.masking import Schedule
 from tokencritic.sampling.inputs import check_inputs
 from tokencritic.sampling.loop import OnStep, Temperature, plan_steps, run_loop
+from tokencritic.sampling.noise import redraw_seeds
 from tokencritic.sampling.propose import AnyGenerator
 from tokencritic.sampling.scorers import Scorer
 
@@ -33,7 +35,7 @@ def edit(
 
     tokens: (b, n) int64; what stands inside the region does not matter. region: (b, n) or (n,) bool, True = draw anew;
     images may have regions of different sizes. labels: the class to draw, which may be another than the image's.
-    The other arguments are those of `sample`. Returns tokens (b, n).
+    seeds: as in `refine`. The other arguments are those of `sample`. Returns tokens (b, n).
     """
     if region.dtype is not torch.bool or region.shape not in (tokens.shape, tokens.shape[-1:]):
         came = f"{str(region.dtype).removeprefix('torch.')} of shape {tuple(region.shape)}"
@@ -45,5 +47,6 @@ def edit(
     inputs = check_inputs(generator, scorer, labels, seeds, tokens, mask_id=mask_id)
     assert inputs.tokens is not None
     tokens, region = inputs.tokens, region.to(inputs.device)
+    inputs = dataclasses.replace(inputs, seeds=redraw_seeds(inputs.seeds))
     plan = plan_steps(region.sum(1).tolist(), steps, schedule, passes_per_level=passes_per_level)
     return run_loop(generator, scorer, inputs, tokens, region, region, plan, temperature, on_step, save_work)

@@ -19,6 +19,7 @@ _ROUNDS = 10
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
 _WORD = 0xFFFFFFFF
+_DERIVED = 2  # the last word of the counter: 0 is that of `uniforms`, 1 that of crops
 
 
 class Use(IntEnum):
@@ -64,3 +65,21 @@ def uniforms(seeds: Tensor, count: int, use: Use, step: int = 0) -> Tensor:
     words = torch.stack(philox((blocks, *fixed), key), dim=-1).flatten(1)[:, :count]
     # 23 bits and a half: exact in float32, and never 0 or 1, so logarithms of it are finite.
     return ((words >> 9).float() + 0.5) * 2.0**-23
+
+
+def derived_seeds(seeds: Tensor, first: int, second: int) -> Tensor:
+    """Other seeds for the same images, made of two numbers. seeds: (b,) int64. Returns (b,) int64 from 0 to 2^63 - 1.
+
+    They are the first two words of Philox4x32-10 at counter (first, second, 0, 2): 31 bits of one, 32 of the other.
+    """
+    counter = tuple(torch.full_like(seeds, word) for word in (first, second, 0, _DERIVED))
+    high, low, *_ = philox(counter, (seeds & _WORD, seeds >> 32 & _WORD))
+    return ((high >> 1) << 32) | low
+
+
+def redraw_seeds(seeds: Tensor) -> Tensor:
+    """Seeds (b,) to draw tokens of existing images again.
+
+    An image that was sampled with the same seed would else meet the noise it was made with, and tokens would come back.
+    """
+    return derived_seeds(seeds, 0, 1)

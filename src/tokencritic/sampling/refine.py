@@ -1,5 +1,6 @@
 """Improve images that exist: the same loop, begun at the tokens the critic trusts least."""
 
+import dataclasses
 from collections.abc import Sequence
 
 import torch
@@ -9,6 +10,7 @@ from tokencritic.errors import InputError
 from tokencritic.masking import Schedule, hide_lowest
 from tokencritic.sampling.inputs import check_inputs
 from tokencritic.sampling.loop import OnStep, Temperature, check_scores, plan_steps, run_loop
+from tokencritic.sampling.noise import redraw_seeds
 from tokencritic.sampling.propose import AnyGenerator, Proposal, evaluating
 from tokencritic.sampling.scorers import Scorer
 
@@ -32,14 +34,15 @@ def refine(
 ) -> Tensor:
     """The paper's refinement: hide the `ratio` of the given tokens with the lowest scores, then fewer and fewer.
 
-    tokens: (b, n) int64, complete images. The other arguments are those of `sample`. After i of T steps
+    tokens: (b, n) int64, complete images. seeds: also those that the images were sampled with will do, since the noise is
+    another; to refine again what came out, take others. The other arguments are those of `sample`. After i of T steps
     ceil(ratio gamma(i/T) n) tokens are hidden. Returns tokens (b, n).
     """
     if not 0 < ratio <= 1:
         raise InputError(f"ratio is {ratio}; it must lie in (0, 1]")
     inputs = check_inputs(generator, scorer, labels, seeds, tokens, mask_id=mask_id)
     assert inputs.tokens is not None
-    tokens = inputs.tokens
+    tokens, inputs = inputs.tokens, dataclasses.replace(inputs, seeds=redraw_seeds(inputs.seeds))
     everything = torch.ones_like(tokens, dtype=torch.bool)
     plan = plan_steps([inputs.num_tokens] * len(tokens), steps, schedule, ratio, passes_per_level)
     with evaluating(getattr(scorer, "critic", None)):

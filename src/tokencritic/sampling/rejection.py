@@ -13,15 +13,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tokencritic.errors import InputError, check_range
-from tokencritic.sampling.noise import philox
+from tokencritic.sampling.noise import derived_seeds
 from tokencritic.sampling.propose import Proposal, evaluating
 from tokencritic.sampling.scorers import AnyCritic, CriticScorer
 from tokencritic.sampling.settings import SamplingSettings
 
 Resize = Literal["bicubic", "bilinear"]
-
-_STREAM = 2  # the last word of the counter; 0 is sampling's, 1 that of crops
-_WORD = 0xFFFFFFFF
 
 
 class Draw(Protocol):
@@ -39,25 +36,10 @@ class Ranker(Protocol):
 def candidate_seeds(seeds: Tensor, candidate: int) -> Tensor:
     """The seed of every image's candidate of one number. seeds: (b,) int64. Returns (b,) int64 from 0 to 2^63 - 1.
 
-    Candidate 0 has the image's own seed: it is the image that is made without rejection. The seed of candidate j > 0 is made
-    of the first two words of Philox4x32-10 at counter (j, 0, 0, 2) under the image's seed: 31 bits of one, 32 of the other.
-    Among a million candidates, two share a seed with a chance below one in ten million.
+    Candidate 0 has the image's own seed: it is the image that is made without rejection. Among a million candidates, two
+    share a seed with a chance below one in ten million.
     """
-    return seeds if candidate == 0 else _derived(seeds, candidate, 0)
-
-
-def redraw_seeds(seeds: Tensor) -> Tensor:
-    """Seeds (b,) to draw tokens of existing images again: made as those of candidates, at counter (0, 1, 0, 2).
-
-    An image that was sampled with the same seed would else meet the noise it was made with, and tokens would come back.
-    """
-    return _derived(seeds, 0, 1)
-
-
-def _derived(seeds: Tensor, number: int, use: int) -> Tensor:
-    counter = tuple(torch.full_like(seeds, word) for word in (number, use, 0, _STREAM))
-    high, low, *_ = philox(counter, (seeds & _WORD, seeds >> 32 & _WORD))
-    return ((high >> 1) << 32) | low
+    return seeds if candidate == 0 else derived_seeds(seeds, candidate, 0)
 
 
 @torch.no_grad()

@@ -68,6 +68,7 @@ class Checkpoints:
             written.result()
             if self.ranks.first:
                 digests = {file.name: _digest(file) for file in sorted(partial.iterdir())}
+                digests[NOTES] = _notes_digest(notes)
                 text = json.dumps({**notes, "digests": digests}, indent=1)
                 write_atomically(partial / NOTES, lambda file: file.write_text(text, encoding="utf-8"))
                 shutil.rmtree(path, ignore_errors=True)  # the same step of a run that was set back by damage
@@ -76,14 +77,19 @@ class Checkpoints:
         except (Exception, CheckpointException) as error:  # the latter is no Exception
             if self.ranks.first:
                 shutil.rmtree(partial, ignore_errors=True)
-            last = f"; {self.folder} still has the ones before" if self._steps() else ""
+            last = f"; {self.folder} still has the ones before" if _steps(self.folder) else ""
             raise InputError(f"{path} could not be written: {_first(error)}{last}") from error
 
     def newest(self) -> dict[str, Any] | None:
-        """The notes of the newest checkpoint that is whole, None if there is none. A damaged one is reported and set aside."""
+        """The notes of the newest checkpoint that is whole, None if there is none. A damaged one is reported and set aside.
+
+        Nothing must be being written: what a killed process left unfinished is removed.
+        """
         found = None
         if self.ranks.first:
-            for path in self._steps():
+            for partial in self.folder.glob("*.partial"):
+                shutil.rmtree(partial, ignore_errors=True)
+            for path in _steps(self.folder):
                 try:
                     found = _verified(path)
                     break
@@ -98,14 +104,9 @@ class Checkpoints:
         """Fill the tensors in place from the checkpoint of this step."""
         load_tensors(self.folder / f"{step:09}", state, no_dist=self.ranks.size == 1)
 
-    def _steps(self) -> list[Path]:
-        """Newest first."""
-        return sorted((path for path in self.folder.glob("*") if path.name.isdecimal()), reverse=True)
-
     def _prune(self) -> None:
-        paths = self._steps()
-        losses = {path: loss for path in paths if (loss := _validation_loss(path)) is not None}
-        best = min(losses, key=losses.__getitem__, default=None)
+        paths = _steps(self.folder)
+        best = _best(paths)
         for path in paths[_NEWEST:]:
             if path != best and not (self.keep_every and int(path.name) % self.keep_every == 0):
                 shutil.rmtree(path)
@@ -113,11 +114,9 @@ class Checkpoints:
 
 def best_checkpoint(run: Path) -> Path:
     """The checkpoint of a run with the lowest validation loss."""
-    paths = [path for path in (run / "checkpoints").glob("*") if path.name.isdecimal()]
-    losses = {path: loss for path in paths if (loss := _validation_loss(path)) is not None}
-    if not losses:
+    best = _best(_steps(run / "checkpoints"))
+    if best is None:
         raise InputError(f"{run} has no checkpoint with a validation loss")
-    best = min(losses, key=losses.__getitem__)
     _verified(best)
     return best
 
@@ -140,17 +139,29 @@ def _verified(path: Path) -> dict[str, Any]:
     """The notes of a checkpoint whose every file is as it was written."""
     try:
         notes = json.loads((path / NOTES).read_text(encoding="utf-8"))
-        digests = notes["digests"]
-        if not isinstance(notes["step"], int) or not isinstance(digests, dict):
-            raise ValueError("has no step or no digests")
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        digests = dict(notes.pop("digests"))
+        own = _notes_digest(notes)
+        if digests.pop(NOTES, own) != own:  # none: it was written before there was one
+            raise ValueError("it is not as it was written")
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise InputError(f"{path} is damaged ({NOTES}: {error})") from error
     for name, digest in digests.items():
         if not (path / name).is_file():
             raise InputError(f"{path} is damaged ({name} is missing)")
         if _digest(path / name) != digest:
             raise InputError(f"{path} is damaged ({name} is not as it was written)")
-    return {name: value for name, value in notes.items() if name != "digests"}
+    return notes
+
+
+def _steps(folder: Path) -> list[Path]:
+    """The checkpoints in a folder, newest first."""
+    return sorted((path for path in folder.glob("*") if path.name.isdecimal()), reverse=True)
+
+
+def _best(paths: list[Path]) -> Path | None:
+    """The one with the lowest validation loss, if any has one; of equals the newest."""
+    losses = {path: loss for path in paths if (loss := _validation_loss(path)) is not None}
+    return min(losses, key=losses.__getitem__, default=None)
 
 
 def _validation_loss(path: Path) -> float | None:
@@ -158,6 +169,10 @@ def _validation_loss(path: Path) -> float | None:
         return json.loads((path / NOTES).read_text(encoding="utf-8")).get("validation_loss")
     except (OSError, ValueError, AttributeError):
         return None
+
+
+def _notes_digest(notes: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(notes, sort_keys=True).encode()).hexdigest()
 
 
 def _digest(file: Path) -> str:

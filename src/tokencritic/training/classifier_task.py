@@ -12,8 +12,7 @@ from tokencritic.data.images import ImageBatches
 from tokencritic.errors import InputError
 from tokencritic.models.classifier import Classifier
 from tokencritic.sampling.inputs import device_of
-from tokencritic.training.task import Loss, example_seeds
-from tokencritic.training.token_rows import AT_ONCE
+from tokencritic.training.task import AT_ONCE, Loss, example_seeds
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,11 @@ from tokencritic.sampling.inputs import device_of
 from tokencritic.sampling.propose import AnyGenerator
 from tokencritic.sampling.scorers import CriticScorer
 from tokencritic.tokenizers.tokenizer import Tokenizer
-from tokencritic.training.generator_task import samples_picture, unwrapped
+from tokencritic.training.distribution import unwrapped
+from tokencritic.training.generator_task import samples_picture
 from tokencritic.training.losses import CriticLoss, critic_accuracy, critic_auc, critic_loss
-from tokencritic.training.task import Loss
-from tokencritic.training.token_rows import AT_ONCE, VALIDATION, TokenRows, check_fit, check_tokenizer
+from tokencritic.training.task import AT_ONCE, Loss
+from tokencritic.training.token_rows import VALIDATION, TokenRows, check_fit, check_tokenizer
 
 _BINS = 4  # of the mask ratio, in validation
 
@@ -90,8 +91,8 @@ class CriticTask:
 
     @torch.no_grad()
     def validate(self, network: nn.Module, rows: Tensor) -> dict[str, float]:
-        """`loss`, `accuracy`, `auc`, and `auc_ratio_00_25` to `auc_ratio_75_100`: of images with so many tokens hidden, in
-        per cent. What cannot be told, such as the AUC of no image, is left out.
+        """`loss`, `accuracy`, `auc`, and both by mask ratio, as `auc_ratio_00_25` to `auc_ratio_75_100`: of images with so
+        many tokens hidden, in per cent. What cannot be told, such as the AUC of no image, is left out.
         """
         parts = [self._judged(network, part, VALIDATION) for part in rows.split(AT_ONCE)]
         fields = ("values", "logits", "originals", "mask")
@@ -105,7 +106,8 @@ class CriticTask:
         bins = (mask.float().mean(1) * _BINS).ceil().clamp(min=1)
         for index in range(1, _BINS + 1):
             low, high = (100 * edge // _BINS for edge in (index - 1, index))
-            numbers[f"auc_ratio_{low:02}_{high}"] = critic_auc(logits[bins == index], originals[bins == index])
+            for name, measure in (("accuracy", critic_accuracy), ("auc", critic_auc)):
+                numbers[f"{name}_ratio_{low:02}_{high}"] = measure(logits[bins == index], originals[bins == index])
         return {name: value.item() for name, value in numbers.items() if value.isfinite()}
 
     def pictures(self, network: nn.Module) -> dict[str, Image.Image]:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
@@ -95,6 +95,17 @@ def spread(model: nn.Module, ranks: Ranks, how: Literal["ddp", "fsdp"]) -> nn.Mo
         fully_shard(block, mesh=mesh)
     fully_shard(model, mesh=mesh)
     return model
+
+
+def unwrapped(network: Any) -> Any:
+    """The model inside a wrapper for distributed training, which hides its attributes."""
+    return getattr(network, "module", network)
+
+
+def weights_were_lent(network: nn.Module) -> None:
+    """To be called when the weights were changed behind the back of fsdp, which keeps some of them gathered after a pass."""
+    if isinstance(network, FSDPModule):
+        network.reshard()
 
 
 def local(tensor: Tensor) -> Tensor:

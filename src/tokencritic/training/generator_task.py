@@ -19,9 +19,10 @@ from tokencritic.sampling.loop import sample
 from tokencritic.sampling.propose import AnyGenerator
 from tokencritic.sampling.scorers import ConfidenceScorer, Scorer
 from tokencritic.tokenizers.tokenizer import Tokenizer
+from tokencritic.training.distribution import unwrapped
 from tokencritic.training.losses import generator_loss, training_mask
-from tokencritic.training.task import Loss
-from tokencritic.training.token_rows import AT_ONCE, VALIDATION, TokenRows, check_fit, check_tokenizer
+from tokencritic.training.task import AT_ONCE, Loss
+from tokencritic.training.token_rows import VALIDATION, TokenRows, check_fit, check_tokenizer
 
 _COLUMNS, _ROWS = 10, 2  # of a picture of samples
 _STEPS = 12
@@ -121,8 +122,3 @@ def samples_picture(generator: AnyGenerator, scorer: Scorer, tokenizer: Tokenize
     tokens = sample(generator, scorer, labels, range(_COLUMNS * _ROWS), steps=_STEPS)
     images = tokenizer.decode(tokens).float().cpu().permute(0, 2, 3, 1).numpy()
     return grid([to_pil(image) for image in images], _COLUMNS)
-
-
-def unwrapped(network: nn.Module) -> Any:
-    """The model inside a wrapper for distributed training, to sample with: there is no gradient to share."""
-    return getattr(network, "module", network)

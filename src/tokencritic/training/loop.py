@@ -8,6 +8,7 @@ import fcntl
 import json
 import math
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -26,8 +27,8 @@ from tokencritic.models.saved import write_model
 from tokencritic.models.transformer import Block, Trunk
 from tokencritic.progress import Progress
 from tokencritic.training.checkpoint import Checkpoints
-from tokencritic.training.distribution import Ranks, joined, spread, whole
-from tokencritic.training.log import RunLog
+from tokencritic.training.distribution import Ranks, joined, spread, weights_were_lent, whole
+from tokencritic.training.log import RunLog, find_tensorboard, finite
 from tokencritic.training.optimizer import (
     Average,
     OptimizerSettings,
@@ -44,15 +45,23 @@ _FIRST = 10  # steps whose mean loss later ones are held against
 
 
 def train(
-    task: Task, run: Path, optimization: OptimizerSettings, settings: TrainingSettings, device: str = "cpu"
+    task: Task,
+    run: Path,
+    optimization: OptimizerSettings,
+    settings: TrainingSettings,
+    device: str = "cpu",
+    settings_text: str | None = None,
 ) -> None:
     """Train until the end, or until SIGTERM or Ctrl-C; the same call goes on from the last checkpoint.
 
     Writes `run/checkpoints/`, `run/log.jsonl`, `run/pictures/`, `run/run.json`, and the averaged weights as the model folder
-    `run/NAME`. Under `torchrun` all ranks call it.
+    `run/NAME`. Under `torchrun` all ranks call it. settings_text: becomes `run/settings.yaml`, for the reader.
     """
-    with joined(device) as ranks, _claimed(run, ranks), _asked_to_stop() as asked:
-        _Run(task, run, optimization, settings, ranks).go(asked)
+    with joined(device) as ranks, _asked_to_stop() as asked:
+        made = _Run(task, run, optimization, settings, ranks)  # what cannot be is refused before anything is written
+        with _claimed(run, ranks):
+            made.restore(settings_text)
+            made.go(asked)
 
 
 class _Run:
@@ -66,6 +75,7 @@ class _Run:
                 f"batch_size is {settings.batch_size}; it must be a multiple of {parts}, "
                 f"{ranks.size} ranks times an accumulation of {settings.accumulation}"
             )
+        self.writer = find_tensorboard() if settings.tensorboard and ranks.first else None
         split = split_rows(task.num_rows, task.num_images, settings.held_out)
         self.train_rows = split.train
         chosen = np.linspace(0, len(split.held_out), min(_VALIDATED, len(split.held_out)), endpoint=False).astype(int)
@@ -93,9 +103,8 @@ class _Run:
         self.validation_loss: float | None = None
 
     def go(self, asked: list[int]) -> None:
-        self._restore()
         began = self.step
-        self.log = RunLog(self.run, self.step, self.settings.tensorboard) if self.ranks.first else None
+        self.log = RunLog(self.run, self.step, self.writer) if self.ranks.first else None
         self.saved = self.validated = time.monotonic()
         self.start = self.saved - self.seconds
         unit = "seconds" if self.settings.minutes is not None else "steps"
@@ -168,8 +177,9 @@ class _Run:
         total, gathered = torch.zeros(2, device=self.ranks.device), []
         parts = rows.chunk(self.settings.accumulation)
         for place, part in enumerate(parts):
-            with self._synchronized(place == len(parts) - 1), self._precision():
-                loss = self.task.loss(self.network, part, self.step)
+            with self._synchronized(place == len(parts) - 1):
+                with self._precision():
+                    loss = self.task.loss(self.network, part, self.step)
                 value = loss.values.float().sum()
                 value.backward()
             total += torch.stack([value.detach(), value.new_tensor(loss.values.numel())])
@@ -198,7 +208,7 @@ class _Run:
         for (step, _), (loss, norm) in zip(self.unchecked, pairs, strict=True):
             if len(self.first_losses) < _FIRST:
                 self.first_losses.append(loss)
-            limit = self.settings.explosion * abs(sum(self.first_losses) / len(self.first_losses))
+            limit = self.settings.explosion * max(1.0, abs(sum(self.first_losses) / len(self.first_losses)))
             if not math.isfinite(loss + norm) or (len(self.first_losses) == _FIRST and loss > limit):
                 self._give_up(step, loss, norm)
         self.unchecked.clear()
@@ -234,7 +244,8 @@ class _Run:
             numbers = self.task.validate(self.network, self.held_out) if len(self.held_out) else {}
             pictures = self.task.pictures(self.network)
             self.network.train()
-        self.validation_loss = numbers.get("loss")
+        weights_were_lent(self.network)
+        self.validation_loss = finite(numbers["loss"]) if numbers else None
         if self.log is not None:
             self.log.numbers("validation", self.step, numbers)
             self.log.pictures(self.step, pictures)
@@ -246,27 +257,39 @@ class _Run:
         notes = {"step": self.step, "seconds": time.monotonic() - self.start, "facts": self.facts}
         notes |= {"first_losses": self.first_losses, "validation_loss": self.validation_loss}
         self.validation_loss = None
-        self.checkpoints.save(self.state, notes)
         averaged = {name: whole(value).cpu() for name, value in self.average.values.items()}
         if self.ranks.first:
             write_model(self.run / self.task.name, self.task.model.config, averaged)
+        self.checkpoints.save(self.state, notes)
         self.saved = time.monotonic()
 
-    def _restore(self) -> None:
-        text = json.dumps({"name": self.task.name, "facts": self.facts}, indent=1)
+    def restore(self, settings_text: str | None) -> None:
+        """Go to where the last checkpoint stands, and note what this run is."""
         notes = self.checkpoints.newest()
         if notes is not None:
             for name, now in self.facts.items():
                 if (there := notes["facts"].get(name)) != now:
-                    raise InputError(
-                        f"{self.run} has another {name} ({there} there, {now} now); choose another run folder"
-                    )
+                    pair = f"{_differing(there, now)} there, {_differing(now, there)} now"
+                    raise InputError(f"{self.run} has another {name} ({pair}); choose another run folder")
             self.checkpoints.load(notes["step"], self.state)
             self.step, self.seconds, self.first_losses = notes["step"], notes["seconds"], notes["first_losses"]
         if self.ranks.first:
-            write_atomically(self.run / "run.json", lambda path: path.write_text(text, encoding="utf-8"))
+            for place in (self.run, self.run / self.task.name):
+                for leftover in place.glob(".*.tmp"):  # of a process that was killed while it wrote
+                    leftover.unlink()
+            text = json.dumps({"name": self.task.name, "facts": self.facts}, indent=1)
+            files = {"run.json": text} | ({} if settings_text is None else {"settings.yaml": settings_text})
+            for name, content in files.items():
+                write_atomically(self.run / name, lambda path, text=content: path.write_text(text, encoding="utf-8"))
             if notes is not None:
                 print(f"going on at step {self.step}", flush=True)
+
+
+def _differing(fact: Any, other: Any) -> Any:
+    """A fact, or of a group of them those that the other has not."""
+    if not (isinstance(fact, dict) and isinstance(other, dict)):
+        return fact
+    return {name: value for name, value in fact.items() if name not in other or other[name] != value}
 
 
 def _length(settings: TrainingSettings, num_rows: int) -> int:
@@ -303,8 +326,11 @@ def _claimed(run: Path, ranks: Ranks) -> Iterator[None]:
 
 @contextmanager
 def _asked_to_stop() -> Iterator[list[int]]:
-    """A list that is empty until SIGTERM or Ctrl-C comes."""
+    """A list that is empty until SIGTERM or Ctrl-C comes. Only the main thread can listen."""
     asked: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield asked
+        return
     numbers = (signal.SIGTERM, signal.SIGINT)
     before = {number: signal.signal(number, lambda got, _: asked.append(got)) for number in numbers}
     try:

@@ -4,7 +4,7 @@ All randomness comes from one seed per example, so a loss does not depend on how
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -16,6 +16,7 @@ from tokencritic.models.generator import Generator
 from tokencritic.sampling.noise import Use, uniforms
 from tokencritic.sampling.propose import AnyGenerator, SelectiveGenerator, evaluating, propose
 from tokencritic.sampling.scorers import AnyCritic
+from tokencritic.training.distribution import unwrapped
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ def critic_loss(
     with evaluating(generator):
         proposal = propose(generator, tokens.masked_fill(mask, hidden_id), mask, labels, seeds, temperature=temperature)
     originals = ~mask if target == "masked" else proposal.tokens == tokens
-    if getattr(_unwrapped(critic), "reads_mask", False):
+    if getattr(unwrapped(critic), "reads_mask", False):
         progress = uniforms(seeds, 1, Use.RATIO)[:, 0] * uniforms(seeds, 1, Use.PREVIOUS)[:, 0]
         count = count_masked(tokens.shape[1], mask_ratio(progress, schedule))
         previous = random_mask(count, uniforms(seeds, tokens.shape[1], Use.MASK))
@@ -98,7 +99,7 @@ def generator_loss(
 
     drop_label: the share of examples whose label becomes the null class, so that guidance can be used later.
     """
-    tokens, own = as_integers("tokens", tokens), _unwrapped(generator)
+    tokens, own = as_integers("tokens", tokens), unwrapped(generator)
     mask = training_mask(seeds, tokens.shape[1], schedule)
     if drop_label:
         if labels is None or not own.config.null_class:
@@ -108,11 +109,6 @@ def generator_loss(
     logits = generator(tokens.masked_fill(mask, own.mask_id), labels, mask)
     values = F.cross_entropy(logits.float(), tokens[mask], reduction="none", label_smoothing=label_smoothing)
     return GeneratorLoss(values, mask)
-
-
-def _unwrapped(model: Any) -> Any:
-    """The model inside a wrapper for distributed training, which hides its attributes."""
-    return getattr(model, "module", model)
 
 
 def critic_accuracy(logits: Tensor, originals: Tensor) -> Tensor:

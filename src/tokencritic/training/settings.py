@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args, get_type_hints
 
 from tokencritic.errors import InputError
 
@@ -13,13 +13,13 @@ class TrainingSettings:
 
     batch_size: examples of a step, over all ranks and accumulated parts. steps, epochs: the length of the run. minutes: a
     wall-clock budget instead, which the schedule is fitted to; time before a resume counts.
-    seed: of the order of examples, the masks and the draws. held_out: the share of images kept for validation.
+    seed: of the order of examples, the masks and the draws. held_out: the share of images kept for validation, at most a half.
     accumulation: parts in which a rank goes through its share of a step, to save memory; the result is the same.
     precision: bfloat16 is autocast, for GPUs. compile: torch.compile of the transformer's blocks. recompute_activations:
     less memory for a third more time. distribution: ddp keeps the weights on each rank, fsdp spreads them.
     log_every: steps between lines of the log. validate_seconds, checkpoint_seconds: least time between two. keep_every: steps
-    after which a checkpoint is kept for good, 0 is none. explosion: a loss this many times that of the first steps
-    stops the run. tensorboard: write its logs too; it must be installed (extra `tensorboard`).
+    after which a checkpoint is kept for good, 0 is none. explosion: a loss this many times that of the first steps, or this
+    high where that was below 1, stops the run. tensorboard: write its logs too; it must be installed (extra `tensorboard`).
     """
 
     batch_size: int = 64
@@ -54,8 +54,11 @@ class TrainingSettings:
         for name in ("validate_seconds", "checkpoint_seconds", "keep_every"):
             if not getattr(self, name) >= 0:
                 raise InputError(f"{name} is {getattr(self, name)}; it must be 0 or more")
-        if not 0 <= self.held_out < 1:
-            raise InputError(f"held_out is {self.held_out}; it must lie in [0, 1)")
+        for name in ("precision", "distribution"):
+            if getattr(self, name) not in (known := get_args(get_type_hints(TrainingSettings)[name])):
+                raise InputError(f"{name} is {getattr(self, name)!r}; choose {' or '.join(known)}")
+        if not 0 <= self.held_out <= 0.5:
+            raise InputError(f"held_out is {self.held_out}; it must lie in [0, 0.5]")
         if not self.explosion > 1:
             raise InputError(f"explosion is {self.explosion}; it must be above 1")
         if not 0 <= self.seed < 2**63:

@@ -9,6 +9,8 @@ from torch import Tensor, nn
 
 from tokencritic.models.saved import SavedModel
 
+AT_ONCE = 64  # held-out examples in one pass
+
 
 class Loss(NamedTuple):
     """values: unreduced, any shape; the loop takes their mean over the batch of all ranks and all accumulated parts.

@@ -14,7 +14,6 @@ from tokencritic.tokenizers.tokenizer import Tokenizer
 from tokencritic.training.task import example_seeds
 
 VALIDATION = 2**62  # the step whose seeds validation uses, always the same; no run gets so far
-AT_ONCE = 64  # held-out examples in one pass
 
 
 class TokenRows:

@@ -18,9 +18,8 @@ from tokencritic.tokenizers.tokenizer import Tokenizer, TokenizerOutput
 from tokencritic.training import tokenizer_losses as losses
 from tokencritic.training.discriminator import PatchDiscriminator
 from tokencritic.training.optimizer import OptimizerSettings, make_optimizer, optimizer_tensors
-from tokencritic.training.task import Loss
+from tokencritic.training.task import AT_ONCE, Loss, example_seeds
 
-_VALIDATED_AT_ONCE = 64
 _SETTLED = 0.8  # of a run; after it no code is re-seeded, so that decoder and average can settle on the codebook
 
 
@@ -123,7 +122,10 @@ class TokenizerTask:
             total = total + weights.entropy * losses.affinity_entropy(distances).view(len(images), -1).mean(1)
         if self.discriminator is not None and step >= self.objective.adversarial_after:
             total = total + self._fooling(out, likeness.mean())
-        seen = TokenizerOutput(out.reconstruction.detach(), out.tokens, out.latents.detach(), out.quantized.detach())
+        # In float32, whatever the precision of the step: what is done with them is not part of it.
+        floats = (value.detach().float() for value in (out.reconstruction, out.latents, out.quantized))
+        reconstruction, latents, quantized = floats
+        seen = TokenizerOutput(reconstruction, out.tokens, latents, quantized)
         self._seen.append((images, seen))
         return Loss(total, {"squared_error": squared.mean(), "perplexity": perplexity(self.upkeep.counts)})
 
@@ -131,7 +133,7 @@ class TokenizerTask:
         images = torch.cat([images for images, _ in self._seen])
         latents = torch.cat([out.latents for _, out in self._seen])
         tokens = torch.cat([out.tokens for _, out in self._seen])
-        rng = torch.Generator().manual_seed(self.seed * 1_000_003 + step)
+        rng = torch.Generator().manual_seed(int(example_seeds(self.seed, step, torch.tensor([0]))))
         self.upkeep.update(self.model.quantizer, latents, tokens, rng, reseed=progress < _SETTLED)
         if self.discriminator is not None and step >= self.objective.adversarial_after // 2:  # it learns, then is heard
             self._train_discriminator(step, images, torch.cat([out.reconstruction for _, out in self._seen]))
@@ -139,7 +141,7 @@ class TokenizerTask:
 
     def validate(self, network: nn.Module, rows: Tensor) -> dict[str, float]:
         squared, counts = [], torch.zeros(self.model.codebook_size)
-        for part in rows.split(_VALIDATED_AT_ONCE):
+        for part in rows.split(AT_ONCE):
             images = self._images(part, None)
             out: TokenizerOutput = network(images)
             squared.append(losses.squared_error(out.reconstruction.clamp(0, 1), images).flatten(1).mean(1))
