@@ -7,6 +7,7 @@ from tokencritic.errors import InputError
 from tokencritic.pictures import score_map
 from tokencritic.pictures.colours import HIDDEN, TAKEN_BACK, colour_scale
 from tokencritic.pictures.panels import (
+    decode,
     decode_steps,
     grid_of,
     hidden_panels,
@@ -16,6 +17,7 @@ from tokencritic.pictures.panels import (
     shrink,
     trust,
 )
+from tokencritic.tokenizers.compact import CompactConfig, CompactTokenizer
 
 
 def lightness(colours):
@@ -125,3 +127,14 @@ def test_a_tokenizer_without_a_grid_has_a_square_one():
 def test_bad_input_is_named(call, message):
     with pytest.raises(InputError, match=message):
         call()
+
+
+def test_a_tokenizers_margin_is_shown_so_that_tokens_have_whole_pixels():
+    torch.manual_seed(0)
+    tokenizer = CompactTokenizer(CompactConfig(factor=3, margin=1, width=16, codebook_size=16)).eval()
+    tokens = torch.randint(0, 16, (2, 100))
+    pixels = decode(tokens, tokenizer, 16)
+    assert pixels.shape == (2, 30, 30, 3)
+    inside = (tokenizer.decode(tokens)[:, 0] * 255).round().byte().numpy()
+    assert (pixels[:, 1:-1, 1:-1, 0] == inside).all()
+    assert pixels.sum() == 3 * inside.astype(int).sum()

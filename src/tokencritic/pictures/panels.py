@@ -72,12 +72,16 @@ def decode_steps(steps: Sequence[TraceStep], tokenizer: Any, images: Sequence[in
 
 @torch.no_grad()
 def decode(tokens: Tensor, tokenizer: Any, batch_size: int) -> np.ndarray:
-    """tokens (b, n) as images (b, h, w, 3) uint8; those of one channel in greys."""
+    """tokens (b, n) as images (b, h, w, 3) uint8; those of one channel in greys.
+
+    A tokenizer's margin is shown too, in black: its tokens reach over it, and each then has whole pixels.
+    """
     device, parts = device_of(tokenizer), []
     for part in tokens.split(batch_size):
         images = tokenizer.decode(part.to(device)).float().clamp(0, 1)
         parts.append((images * 255).round().byte().permute(0, 2, 3, 1).cpu().numpy())
-    pixels = np.concatenate(parts)
+    edge = (getattr(tokenizer, "margin", 0),) * 2
+    pixels = np.pad(np.concatenate(parts), ((0, 0), edge, edge, (0, 0)))
     return np.ascontiguousarray(np.broadcast_to(pixels, (*pixels.shape[:3], 3)))
 
 

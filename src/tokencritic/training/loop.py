@@ -40,7 +40,7 @@ from tokencritic.training.optimizer import (
 from tokencritic.training.settings import TrainingSettings
 from tokencritic.training.task import Task, example_seeds
 
-_VALIDATED = 1024  # held-out examples at most; every rank goes through all of them
+_VALIDATED = 512  # held-out examples at most; every rank goes through all of them
 _FIRST = 10  # steps whose mean loss later ones are held against
 
 
@@ -227,11 +227,13 @@ class _Run:
         )
 
     def _write_what_is_due(self) -> None:
+        """By the first rank's clock. At the end of the run nothing is due: all of it comes then."""
         now, settings = time.monotonic(), self.settings
-        validate = self.ranks.first and now - self.validated > settings.validate_seconds
-        save = self.ranks.first and now - self.saved > settings.checkpoint_seconds
+        validate = now - self.validated > settings.validate_seconds
+        save = now - self.saved > settings.checkpoint_seconds
         save |= bool(settings.keep_every and self.step % settings.keep_every == 0)
-        validate, save = self.ranks.largest([float(validate), float(save)])
+        due = self.ranks.first and self._share() < 1
+        validate, save = self.ranks.largest([float(due and validate), float(due and save)])
         if validate:
             self._validate()
         if validate or save:
