@@ -164,6 +164,50 @@ MUTANTS = {
         "with_class + guidance * (without - with_class)",
         "tests/models/test_models.py",
     ),
+    "gradients of all accumulated parts but the last are dropped": (
+        "training/loop.py",
+        "            gathered.append(loss.numbers)\n",
+        "            gathered.append(loss.numbers)\n"
+        "            if part is not parts[-1]:\n"
+        "                self.optimizer.zero_grad()\n",
+        "tests/training/test_training_loop.py::test_accumulation_changes_nothing_but_rounding",
+    ),
+    "the average is kept and never used": (
+        "training/loop.py",
+        "whole(value).cpu() for name, value in self.average.values.items()",
+        "whole(value).cpu() for name, value in self.task.model.state_dict().items()",
+        "tests/training/test_training_loop.py::test_a_run_learns_logs_and_leaves_a_model_of_averaged_weights",
+    ),
+    "a checkpoint's files are not compared with their digests": (
+        "training/checkpoint.py",
+        "if _digest(path / name) != digest:",
+        "if False:",
+        "tests/training/test_checkpoint.py",
+    ),
+    "refining reuses the noise that drew the image": (
+        "sampling/refine.py",
+        "seeds=redraw_seeds(inputs.seeds)",
+        "seeds=inputs.seeds",
+        "tests/sampling",
+    ),
+    "precision and recall swapped": (
+        "evaluation/manifold.py",
+        "PrecisionRecall(float(found.fake.mean()), float(found.real.mean()))",
+        "PrecisionRecall(float(found.real.mean()), float(found.fake.mean()))",
+        "tests/evaluation/test_manifold.py",
+    ),
+    "rejection keeps the worst": (
+        "sampling/rejection.py",
+        "view(-1, candidates).argmax(dim=1)",
+        "view(-1, candidates).argmin(dim=1)",
+        "tests/sampling/test_rejection.py",
+    ),
+    "the slope of GELU is off": (
+        "models/transformer.py",
+        "alpha=3",
+        "alpha=2",
+        "tests/models/test_models.py",
+    ),
 }
 
 
