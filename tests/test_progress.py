@@ -77,5 +77,5 @@ def test_a_note_stands_beside_the_count_and_seconds_have_no_rate() -> None:
         with Progress(60, "training", "seconds", stream=output, clock=clock) as progress:
             clock.now += 12
             progress.advance(12, "step 30, loss 2.5")
-    assert stream.getvalue().splitlines()[0] == "training: 12 of 60 seconds, 0:48 left, step 30, loss 2.5"
+    assert stream.getvalue() == "training: 12 of 60 seconds, 0:48 left, step 30, loss 2.5\n"  # and not again at the end
     assert "12/60 s, step 30, loss 2.5" in terminal.getvalue()

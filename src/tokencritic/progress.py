@@ -34,7 +34,7 @@ class Progress:
         self._stream = sys.stderr if stream is None else stream
         self._bar: tqdm | None = None
         self._start = self._last = 0.0
-        self._note = ""
+        self._note, self._printed = "", done
 
     def __enter__(self) -> Self:
         self._start = self._last = self._clock()
@@ -60,10 +60,11 @@ class Progress:
     def __exit__(self, *error: object) -> None:
         if self._bar is not None:
             self._bar.close()
-        elif self._shown and self.done > self._first:  # the last line, also when the work broke off
+        elif self._shown and self.done > self._printed:  # the last line, also when the work broke off
             self._print_line()
 
     def _print_line(self) -> None:
+        self._printed = self.done
         seconds = self._clock() - self._start
         rate = (self.done - self._first) / seconds if seconds > 0 else 0.0
         line = f"{self.what}: {self.done} of {self.total} {self.unit}"
