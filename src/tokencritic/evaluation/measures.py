@@ -72,7 +72,7 @@ def check_count(what: str, count: int | None, dimension: int) -> None:
     if count is not None and count <= dimension:
         raise InputError(
             f"{count} {what} are too few for FID with features of {dimension} dimensions: it needs more of them than "
-            "dimensions; few_samples allows it all the same"
+            "dimensions; few_samples=True (--few_samples true) allows it all the same"
         )
 
 
