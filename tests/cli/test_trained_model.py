@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -95,3 +96,33 @@ def test_tuning_is_no_worse_than_where_it_began_and_the_others_run(place, measur
         "--out",
         tmp_path / "c",
     )
+
+
+def test_a_packed_model_needs_no_data_set(place, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("TOKENCRITIC_CACHE", str(place / "cache"))
+    model = tmp_path / "model"
+    shutil.copytree(place / "model", model)
+    few = ("--num", 60, "--steps", 3, "--few_samples", "true")
+    assert main(["evaluate", str(model), *map(str, few)]) == 2
+    assert f"--reference is missing, and {model} brings no reference.npz" in capsys.readouterr().err
+    call("pack", model, "--tokens", place / "tokens", "--reference", place / "data.npz", "--split", "train")
+    call("evaluate", model, *few, "--out", tmp_path / "own.json")
+    given = ("--reference", place / "data.npz", "--features", "classifier")
+    call("evaluate", model, *few, *given, "--out", tmp_path / "given.json")
+    own, other = (json.loads((tmp_path / f"{name}.json").read_text())["results"]["value"] for name in ("own", "given"))
+    assert own["features"]["name"].startswith("classifier")
+    assert own["measures"]["fid"]["value"] == pytest.approx(other["measures"]["fid"]["value"], rel=1e-6)
+    run = ("--run", tmp_path / "run", "--steps", 2, "--training.batch_size", 8, "--objective.temperature", "[1.1, 0.7]")
+    call("train", "critic", "fashion-mnist", "--generator", model, *run)
+    call("train", "critic", "fashion-mnist", "--generator", model, *run)  # goes on, and finds nothing left to do
+    assert (tmp_path / "run/critic/model.safetensors").is_file()
+
+
+def test_packing_refuses_what_is_not_the_models(place, tmp_path, capsys):
+    assert main(["pack", str(place / "model")]) == 2
+    assert "--tokens and --reference are both missing" in capsys.readouterr().err
+    assert main(["pack", str(tmp_path / "none"), "--tokens", str(place / "tokens")]) == 2
+    assert "is no folder" in capsys.readouterr().err
+    assert main(["pack", str(place / "model"), "--tokens", str(place / "t")]) == 2
+    assert "has no tokens.json" in capsys.readouterr().err
+    assert not (place / "model/tokens.npz").exists()

@@ -70,3 +70,19 @@ def test_logits_of_a_wrong_shape_are_refused():
     mask = torch.ones(2, 9, dtype=torch.bool)
     with pytest.raises(InputError, match=r"logits of shape \(2, 8, 20\); expected \(2, 9, 'codebook_size'\)"):
         propose(lambda *_: torch.zeros(2, 8, 20), mask.long(), mask, None, torch.arange(2))
+
+
+def test_each_image_may_have_a_temperature_of_its_own():
+    generator = Generator(TransformerConfig(num_tokens=6, codebook_size=8, num_classes=2, width=8, layers=1, heads=1))
+    tokens = torch.full((3, 6), generator.mask_id)
+    mask, labels, seeds = torch.ones(3, 6, dtype=torch.bool), torch.tensor([0, 1, 0]), torch.arange(3)
+    mask[:, 0], tokens[:, 0] = False, 2
+    temperatures = [0.0, 0.7, 1.3]
+    for most_masked in (None, 5):
+        together = propose(
+            generator, tokens, mask, labels, seeds, temperature=torch.tensor(temperatures), most_masked=most_masked
+        )
+        for row, temperature in enumerate(temperatures):
+            part = slice(row, row + 1)
+            alone = propose(generator, tokens[part], mask[part], labels[part], seeds[part], temperature=temperature)
+            assert together.tokens[part].equal(alone.tokens)

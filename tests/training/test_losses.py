@@ -178,3 +178,29 @@ def test_a_critic_trained_with_the_loss_becomes_the_bayes_critic():
         # What a critic that knows only how often tokens are hidden would be off by.
         trivial = ((best - (best * weight).sum()).abs() * weight).sum()
         assert error < min(0.012, trivial / 4)
+
+
+def test_a_range_of_temperatures_is_what_the_sampler_has_at_each_mask_ratio():
+    def generator(masked_tokens, labels):
+        return torch.tensor([2.0, 1.0, 0.0, 0.0]).expand(*masked_tokens.shape, 4)
+
+    tokens, labels, seeds = torch.randint(0, 4, (64, 16)), torch.zeros(64, dtype=torch.int64), torch.arange(64)
+    seen = {}
+
+    def watch(name):
+        def critic(tokens, labels):
+            seen[name] = tokens
+            return torch.zeros(tokens.shape, requires_grad=True)
+
+        return critic
+
+    for name, temperature in {"range": (1.2, 0.0), "hot": 1.2, "cold": 0.0, "same": (1.2, 1.2)}.items():
+        critic_loss(watch(name), generator, tokens, labels, seeds, temperature=temperature, mask_id=4)
+    progress = uniforms(seeds, 1, Use.RATIO)[:, 0]
+    assert seen["same"].equal(seen["hot"])
+    # Early in sampling nearly all is hidden and hot; near its end the draws are nearly greedy.
+    hidden = training_mask(seeds, 16)
+    differs = (seen["range"] != seen["cold"]) & hidden
+    share = [differs[some].sum() / hidden[some].sum() for some in (progress < 0.3, progress > 0.7)]
+    assert share[0] > share[1] + 0.2
+    assert (seen["range"] != seen["hot"]).any()

@@ -14,6 +14,7 @@ SETTINGS = (
     "steps",
     "temperature",
     "selection_noise",
+    "noise_on",
     "schedule",
     "passes_per_level",
     "guidance",
@@ -44,6 +45,7 @@ def add_settings(parser: ArgumentParser) -> None:
         "--temperature", type=float, nargs="+", metavar="T", help="one number, or its start and end; 0 is greedy"
     )
     parser.add_argument("--selection_noise", type=float, help="K in the paper; MaskGIT's choice temperature")
+    parser.add_argument("--noise_on", choices=["probability", "logit"], help="what the critic's noise is added to")
     parser.add_argument("--schedule", choices=["cosine", "linear", "square", "cubic", "sqrt"], help="of the mask ratio")
     parser.add_argument("--passes_per_level", type=int, help="critic passes at each number of hidden tokens")
     parser.add_argument("--guidance", type=float, help="classifier-free guidance scale, 1 is none")

@@ -38,10 +38,11 @@ def main(arguments: list[str]) -> None:
     from tokencritic.evaluation.report import write_csv, write_json
     from tokencritic.evaluation.tune import read_evidence
     from tokencritic.files import write_atomically
+    from tokencritic.pretrained import place_of
     from tokencritic.training.distribution import joined
 
     with joined(check_device(given.device)) as ranks:
-        pipe, folder = load_model(given), Path(given.model)
+        pipe, folder = load_model(given), Path(place_of(given.model))
         lines = comparison_lines(
             pipe, given.steps, lambda sampler, passes: read_evidence(folder, sampler, passes), given.candidates
         )

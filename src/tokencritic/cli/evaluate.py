@@ -14,6 +14,7 @@ from tokencritic.cli.measuring import (
     load_model,
     make_meter,
     model_meter,
+    reference_of,
     sample_sets,
 )
 from tokencritic.errors import InputError
@@ -64,7 +65,9 @@ def main(arguments: list[str]) -> None:
 
 def _is_model(path: str) -> bool:
     """Images are a file, or a folder that is there and holds no model; anything else may be a model on the Hub."""
-    place = Path(path)
+    from tokencritic.pretrained import place_of
+
+    place = Path(place_of(path))
     return (place / "pipeline.json").is_file() or not (place.exists() or place.suffix == ".npz")
 
 
@@ -109,7 +112,7 @@ def _of_reconstructions(
 
     size = pipe.tokenizer.image_size
     wanted = ReferenceImages((size, size), pipe.tokenizer.channels, given.split, given.num or given.reference_num)
-    images = Reconstructions(pipe, wanted.open(Path(given.reference)), given.batch_size)
+    images = Reconstructions(pipe, wanted.open(reference_of(given)), given.batch_size)
     meter = model_meter(given, ranks, pipe, len(images))
     return {"value": meter([images], "reconstructions")}, [f"{len(images)} reconstructions by the tokenizer alone"]
 

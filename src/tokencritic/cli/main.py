@@ -8,6 +8,7 @@ from tokencritic.errors import InputError
 
 # verb -> what it does. Each is a module beside this one with `main(arguments) -> None`.
 VERBS: dict[str, str] = {
+    "demo": "see what the critic does, on a model inside the package",
     "sample": "make images with a model",
     "refine": "make images better with a model's critic",
     "evaluate": "measure a model's images, or a folder or file of images",
@@ -16,6 +17,7 @@ VERBS: dict[str, str] = {
     "compare": "measure MaskGIT, Token-Critic, refinement and rejection side by side",
     "train": "train a model by a preset",
     "export": "put a trained model into a model folder",
+    "pack": "let a model folder bring its tokens and images to measure against",
     "tokenize": "turn images into token arrays",
     "import-maskgit": "make a model folder from the official MaskGIT checkpoints",
     "import-tokenizer": "make a tokenizer folder from published weights",

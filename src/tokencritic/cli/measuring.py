@@ -22,15 +22,17 @@ MEASURES = "fid,sfid,kid,is,precision,recall,density,coverage,accuracy"
 def add_meter(parser: ArgumentParser) -> None:
     """The reference, the features and the cache."""
     parser.add_argument(
-        "--reference", required=True, help="a data set; or an .npz: ADM's reference, mu and sigma, or images"
+        "--reference",
+        help="a data set; or an .npz: ADM's reference, mu and sigma, or images; or a model that brings such images, as "
+        "the measured one does if this is not given",
     )
     parser.add_argument("--split", choices=["train", "test"], default="train", help="of the reference data set")
     parser.add_argument("--reference_num", type=int, help="only so many of its images, evenly spaced")
     parser.add_argument(
         "--features",
         choices=["inception", "classifier"],
-        default="inception",
-        help="the FID Inception, or the data set's own classifier, which costs a thousandth",
+        help="the FID Inception, or the data set's own classifier, which costs a thousandth; the classifier if the "
+        "reference is what a model brings, else the Inception",
     )
     parser.add_argument("--inception", help="its weights; an installed package or the cache if not given")
     parser.add_argument("--resize", choices=["tf1", "clean"], default="tf1", help="how images come to Inception's size")
@@ -82,11 +84,30 @@ def sample_sets(given: Namespace, pipe: "TokenCriticPipeline") -> "SampleSets":
     return SampleSets(pipe, cache_of(given), **{name: given[name] for name in names})
 
 
+def reference_of(given: Namespace) -> Path:
+    """What images are measured against: as given, or as the model brings it."""
+    from tokencritic.evaluation.reference import PACKED
+    from tokencritic.pretrained import place_of
+
+    place = Path(place_of(given.reference or given.model))
+    brought = place / PACKED
+    if given.reference is None and not brought.is_file():
+        raise InputError(f"--reference is missing, and {given.model} brings no {PACKED}; give a data set")
+    return brought if brought.is_file() else place
+
+
+def chosen_features(given: Namespace) -> str:
+    """As asked for; else the classifier's, if the reference is what a model brings."""
+    from tokencritic.evaluation.reference import PACKED
+
+    return given.features or ("classifier" if reference_of(given).name == PACKED else "inception")
+
+
 def make_features(given: Namespace, classifier: Any) -> "Features":
     """classifier: that of the model, or None."""
     from tokencritic.evaluation.features import ClassifierFeatures, InceptionFeatures
 
-    if given.features == "classifier":
+    if chosen_features(given) == "classifier":
         if classifier is None:
             raise InputError("--features is classifier, but the model has none; choose inception")
         return ClassifierFeatures(classifier)
@@ -111,7 +132,7 @@ def make_meter(
     check_counts("images", count, widths, measures, given.few_samples)
     choose_measures(measures, features.name, widths, True, None)
     wanted = ReferenceImages(image_size, channels, given.split, given.reference_num)
-    reference = open_reference(given.reference, features, wanted, cache_of(given), ranks)
+    reference = open_reference(reference_of(given), features, wanted, cache_of(given), ranks)
     return Meter(features, reference, cache_of(given), measures, resamples, given.few_samples, ranks)
 
 

@@ -27,6 +27,8 @@ def main(arguments: list[str]) -> None:
     if given.print_config:
         print(to_yaml(settings, files), end="")
         return
+    if model == "critic" and not files["data"]:
+        given.data = files["data"] = files["generator"]  # a model may bring its tokens
     for flag, required in flags.items():
         if required and not files[flag]:
             raise InputError(f"--{flag} is missing; `token-critic train {model} {name} --help` says what it is")
@@ -52,8 +54,12 @@ def _which(arguments: list[str]) -> tuple[str, str]:
 def _add_files(parser: ArgumentParser, model: str) -> dict[str, bool]:
     """The flags that name files, and whether each must be given."""
     images = model in ("tokenizer", "classifier")
-    data = "the images, in any form that `tokenize` takes" if images else "the tokens, a folder that `tokenize` wrote"
-    parser.add_argument("--data", help=data)
+    data = (
+        "the images, in any form that `tokenize` takes"
+        if images
+        else "the tokens, a folder that `tokenize` wrote, or a model that brings them"
+    )
+    parser.add_argument("--data", help=data + (", as --generator may" if model == "critic" else ""))
     parser.add_argument("--run", help="the folder of the run; the model appears in it")
     flags = {"data": True, "run": True}
     if model == "tokenizer":

@@ -17,6 +17,7 @@ from tokencritic.export import read_run
 from tokencritic.models.classifier import Classifier
 from tokencritic.models.critic import CriticConfig
 from tokencritic.models.generator import Generator
+from tokencritic.pretrained import place_of
 from tokencritic.tokenizers.loading import KINDS, load_tokenizer
 from tokencritic.tokenizers.tokenizer import Tokenizer
 from tokencritic.training.classifier_task import ClassifierTask
@@ -111,12 +112,14 @@ def follow(config: Any, preset: Any, sizes: dict[str, Any], whose: str) -> Any:
 
 def load_generator(place: str) -> Generator:
     """The generator of a model folder or Hub id, of a run, or of a folder that holds a generator alone."""
+    place = str(place_of(place))
     inside = not Path(place).is_dir() or (Path(place) / "generator").is_dir()
     return Generator.from_pretrained(place, **({"subfolder": "generator"} if inside else {}))
 
 
 def tokenizer_beside(place: str) -> Tokenizer | None:
     """The tokenizer of the model folder or Hub id that a generator comes from, if it has one."""
+    place = str(place_of(place))
     if Path(place).exists():
         return load_tokenizer(place) if (Path(place) / "tokenizer").is_dir() else None
     try:

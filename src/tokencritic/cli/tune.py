@@ -5,7 +5,7 @@ from pathlib import Path
 from jsonargparse import Namespace
 
 from tokencritic.cli.arguments import SAMPLERS, check_device, make_parser, parse
-from tokencritic.cli.measuring import add_meter, cache_of, load_model, model_meter
+from tokencritic.cli.measuring import add_meter, cache_of, chosen_features, load_model, model_meter
 from tokencritic.errors import InputError
 
 
@@ -19,7 +19,9 @@ def main(arguments: list[str]) -> None:
 
     with joined(check_device(given.device)) as ranks:
         pipe, folder = load_model(given), Path(given.model)
-        dimension = pipe.classifier.feature_width if given.features == "classifier" and pipe.classifier else 2048
+        dimension = (
+            pipe.classifier.feature_width if chosen_features(given) == "classifier" and pipe.classifier else 2048
+        )
         first = given.first or max(1000, dimension + 1)
         plan = rounds(given.budget, first)
         sets = SampleSets(pipe, cache_of(given), first, given.seed, batch_size=given.batch_size)

@@ -1,10 +1,12 @@
 """Token arrays: a folder with `tokens.npy`, `labels.npy` and `tokens.json`, memory-mapped.
 
 tokens.npy: uint16 (rows, n). labels.npy: int32 (rows,). tokens.json: what made them; it is written last, so a folder
-without it is not whole.
+without it is not whole. Packed, all three are in one compressed `tokens.npz`, which a model folder may bring along.
 """
 
 import json
+import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -12,10 +14,13 @@ from typing import Any, Self
 import numpy as np
 
 from tokencritic.errors import InputError
+from tokencritic.files import write_atomically
+from tokencritic.pretrained import place_of
 
 TOKENS = "tokens.npy"
 LABELS = "labels.npy"
 FACTS = "tokens.json"
+PACKED = "tokens.npz"
 
 TOKEN_TYPE = np.dtype("<u2")
 LABEL_TYPE = np.dtype("<i4")
@@ -43,35 +48,44 @@ class TokenArrays:
         return len(self.tokens)
 
     @classmethod
-    def open(cls, folder: str | Path, tokenizer_fingerprint: str | None = None) -> Self:
-        """Map a folder written by `tokenize`. tokenizer_fingerprint: that of the model's tokenizer, which must agree."""
-        folder = Path(folder)
-        facts = read_facts(folder)
-        if facts is None:
-            raise InputError(f"{folder} has no {FACTS}; expected a folder that tokenizing has finished")
+    def open(cls, place: str | Path, tokenizer_fingerprint: str | None = None) -> Self:
+        """Map a folder written by `tokenize`, or read packed tokens: of the file, or of the model that brings it.
+
+        tokenizer_fingerprint: that of the model's tokenizer, which must agree.
+        """
+        place = Path(place_of(place))
+        packed = place if place.suffix == ".npz" else place / PACKED
+        facts, tokens, labels = _unpack(packed) if packed.is_file() else _map(place)
         made_with = facts["tokenizer_fingerprint"]
         if tokenizer_fingerprint is not None and tokenizer_fingerprint != made_with:
             raise InputError(
-                f"{folder} was made with tokenizer {made_with[:16]}, and this tokenizer is "
+                f"{place} was made with tokenizer {made_with[:16]}, and this tokenizer is "
                 f"{tokenizer_fingerprint[:16]}; tokenize the images with this one"
             )
+        names = tuple(facts["class_names"])
         height, width = facts["grid"]
-        tokens = _map(folder / TOKENS, TOKEN_TYPE, (facts["rows"], height * width))
-        labels = np.array(_map(folder / LABELS, LABEL_TYPE, (facts["rows"],)))
-        _check_below(folder / TOKENS, tokens, facts["codebook_size"], "code")
-        _check_below(folder / LABELS, labels, len(facts["class_names"]), "class")
-        return cls(
-            tokens, labels, made_with, facts["codebook_size"], (height, width), tuple(facts["class_names"]), facts
-        )
+        return cls(tokens, labels, made_with, facts["codebook_size"], (height, width), names, facts)
+
+    def pack(self, file: Path) -> None:
+        """Write them as one compressed file, whole or not at all."""
+        facts = np.frombuffer(json.dumps(self.facts).encode(), np.uint8)
+
+        def write(path: Path) -> None:
+            with path.open("wb") as opened:
+                np.savez_compressed(opened, tokens=self.tokens, labels=self.labels, facts=facts)
+
+        write_atomically(file, write)
 
 
 def read_facts(folder: Path) -> dict[str, Any] | None:
     """The JSON of a token folder, checked; None where there is none."""
     file = folder / FACTS
-    if not file.is_file():
-        return None
+    return _check_facts(file, file.read_bytes()) if file.is_file() else None
+
+
+def _check_facts(file: Path, content: bytes) -> dict[str, Any]:
     try:
-        facts = json.loads(file.read_text(encoding="utf-8"))
+        facts = json.loads(content)
     except ValueError as error:
         raise InputError(f"{file} is not JSON: {error}") from error
     kinds = {"tokenizer_fingerprint": str, "codebook_size": int, "grid": list, "class_names": list, "rows": int}
@@ -83,14 +97,42 @@ def read_facts(folder: Path) -> dict[str, Any] | None:
     return facts
 
 
-def _map(file: Path, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
+def _map(folder: Path) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
+    """Facts, tokens and labels of a folder. Tokens stay on disk."""
+    facts = read_facts(folder)
+    if facts is None:
+        raise InputError(f"{folder} has no {FACTS}; expected a folder that tokenizing has finished")
+    arrays = []
+    for file in (folder / TOKENS, folder / LABELS):
+        try:
+            arrays.append(np.load(file, mmap_mode="r", allow_pickle=False))
+        except (OSError, ValueError, EOFError) as error:
+            raise InputError(f"{file} is not a whole .npy file: {error}") from error
+    tokens, labels = arrays
+    _check_arrays(facts, (folder / TOKENS, tokens), (folder / LABELS, labels))
+    return facts, tokens, np.array(labels)
+
+
+def _unpack(file: Path) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
+    """Facts, tokens and labels of a packed file."""
     try:
-        array = np.load(file, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise InputError(f"{file} is not a whole .npy file: {error}") from error
-    if array.dtype != dtype or array.shape != shape:
-        raise InputError(f"{file} holds {array.dtype} {array.shape}; the {FACTS} beside it says {dtype} {shape}")
-    return array
+        with file.open("rb") as opened, np.load(opened, allow_pickle=False) as arrays:
+            content, tokens, labels = (arrays[name] for name in ("facts", "tokens", "labels"))
+    except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise InputError(f"{file} is not a whole file of packed tokens: {error}") from error
+    facts = _check_facts(file, content.tobytes())
+    _check_arrays(facts, (file, tokens), (file, labels))
+    return facts, tokens, labels
+
+
+def _check_arrays(facts: dict[str, Any], tokens: tuple[Path, np.ndarray], labels: tuple[Path, np.ndarray]) -> None:
+    """Each with the file that it is from: of the form that the facts tell, and in range."""
+    rows, (height, width) = facts["rows"], facts["grid"]
+    for (file, array), dtype, shape in ((tokens, TOKEN_TYPE, (rows, height * width)), (labels, LABEL_TYPE, (rows,))):
+        if array.dtype != dtype or array.shape != shape:
+            raise InputError(f"{file} holds {array.dtype} {array.shape}; the {FACTS} beside it says {dtype} {shape}")
+    _check_below(*tokens, facts["codebook_size"], "code")
+    _check_below(*labels, len(facts["class_names"]), "class")
 
 
 def _check_below(file: Path, values: np.ndarray, limit: int, what: str) -> None:

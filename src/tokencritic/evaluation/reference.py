@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tokencritic.data.sources import Split, open_source
 from tokencritic.errors import InputError
 from tokencritic.evaluation.cache import key_of
@@ -13,9 +15,11 @@ from tokencritic.evaluation.extraction import ALONE, FeatureRows, extract, told_
 from tokencritic.evaluation.features import Features, Provenance
 from tokencritic.evaluation.image_sets import ImageSet, SampleImages, SourceImages
 from tokencritic.evaluation.moments import Statistics, read_statistics
+from tokencritic.files import write_atomically
 from tokencritic.interop.adm import array_names
 from tokencritic.training.distribution import Ranks
 
+PACKED = "reference.npz"  # in a model folder
 _STATISTICS = "statistics"
 
 
@@ -41,6 +45,15 @@ class ReferenceImages:
     num: int | None = None
 
     def open(self, path: Path) -> ImageSet:
+        """path: a data set, or an .npz of images."""
+        if "arr_0" in array_names(path):
+            if self.num is not None or self.split != "train":
+                raise InputError(
+                    f"{path} is a reference as it stands; it has no splits, and no share of it can be taken"
+                )
+            images = SampleImages(path)
+            _check_size(path, images, self)
+            return images
         height, width = self.image_size
         if height != width:
             raise InputError(f"images are {height} x {width}; a data set can be cropped to squares only")
@@ -58,11 +71,10 @@ def open_reference(
     path = Path(path)
     made = Provenance(features.name, features.resize, features.fingerprint, wanted.image_size)
     names = array_names(path)
-    if {"mu", "arr_0"} & names and (wanted.num is not None or wanted.split != "train"):
+    if "mu" in names and (wanted.num is not None or wanted.split != "train"):
         raise InputError(f"{path} is a reference as it stands; it has no splits, and no share of it can be taken")
     if "mu" not in names:
-        images = SampleImages(path) if "arr_0" in names else wanted.open(path)
-        _check_size(path, images, wanted)
+        images = wanted.open(path)
         rows = extract(images, features, cache, ranks, "reference")
         return Reference(_statistics(rows, cache, ranks), rows, images.facts | {"name": path.name})
     statistics = read_statistics(path, made)
@@ -81,6 +93,19 @@ def open_reference(
         rows = extract(images, features, cache, ranks, "reference")
         facts["images"] = len(images)
     return Reference(statistics, rows, facts)
+
+
+def pack_images(images: ImageSet, file: Path) -> None:
+    """Write images (n, h, w, c) and their labels as one compressed .npz, which `open_reference` reads, whole or not at all."""
+    arrays = {"arr_0": np.asarray(images.batch(0, len(images)))}
+    if images.labels is not None:
+        arrays["arr_1"] = images.labels
+
+    def write(path: Path) -> None:
+        with path.open("wb") as opened:
+            np.savez_compressed(opened, **arrays)  # pyright: ignore[reportArgumentType]
+
+    write_atomically(file, write)
 
 
 def _statistics(rows: FeatureRows, cache: Path, ranks: Ranks) -> Statistics:

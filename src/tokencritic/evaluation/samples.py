@@ -207,6 +207,7 @@ def effective(settings: SamplingSettings, pipe: TokenCriticPipeline) -> dict[str
     return dataclasses.asdict(settings) | {
         "sampler": settings.chosen_sampler(pipe.critic is not None),
         "selection_noise": getattr(scorer, "selection_noise", None),
+        "noise_on": getattr(scorer, "noise_on", None),
         "temperature": list(temperature_range(settings.temperature)),
         "reject_by": settings.reject_by if settings.candidates > 1 else None,
     }

@@ -190,6 +190,13 @@ def read_evidence(folder: Path, sampler: Sampler, passes: int) -> SamplingSettin
         raise InputError(f"{file} is not what tuning wrote: {error}") from error
 
 
+def settings_at(folder: Path, pipe: TokenCriticPipeline, sampler: Sampler, passes: int) -> SamplingSettings:
+    """The settings of a sampler at so many passes: those that tuning found best where it was run, else the model's own."""
+    settings = read_evidence(folder, sampler, passes) or pipe.settings(sampler=sampler)
+    settings = dataclasses.replace(settings, sampler=sampler, candidates=1)
+    return dataclasses.replace(settings, steps=steps_for(pipe, settings, passes))
+
+
 def write_defaults(folder: Path, settings: SamplingSettings) -> None:
     """Make settings the defaults of a model folder; nothing else in it changes."""
     facts = read_json(folder / PIPELINE)

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from tokencritic.errors import InputError
 from tokencritic.files import write_atomically
+from tokencritic.pretrained import place_of
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
@@ -54,7 +55,7 @@ class SavedModel(nn.Module, PyTorchModelHubMixin, license="apache-2.0", library_
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: str | Path, **hub_arguments: Any) -> Self:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Load from a folder, or from the Hub where there is no such folder. In float32 and in eval mode.
+        """Load from a folder or a model inside the package, or else from the Hub. In float32 and in eval mode.
 
         hub_arguments: `revision`, `token`, `cache_dir`, `local_files_only`, `subfolder` of `huggingface_hub`.
         """
@@ -83,7 +84,8 @@ def write_model(folder: Path, config: Any, weights: Mapping[str, Tensor]) -> Non
 
 
 def find_file(place: str | Path, name: str, **hub_arguments: Any) -> Path:
-    """The file `name` of a local folder or a Hub id."""
+    """The file `name` of a local folder, of a model inside the package, or of a Hub id."""
+    place = place_of(place)
     if Path(place).exists():  # whatever is missing in a folder that is there is not looked for anywhere else
         folder = Path(place) / hub_arguments.get("subfolder", "")
         if not (folder / name).is_file():

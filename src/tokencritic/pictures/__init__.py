@@ -1,6 +1,7 @@
 """Pictures of what the models make, and of how: grids, score heatmaps, step animations, film strips, before and after."""
 
 from tokencritic.pictures.animation import save_animation
+from tokencritic.pictures.comparison import samples_compared
 from tokencritic.pictures.grids import grid, save
 from tokencritic.pictures.panels import score_map
 from tokencritic.pictures.refinement import before_and_after
@@ -15,6 +16,7 @@ __all__ = [
     "film_strip",
     "grid",
     "run_of",
+    "samples_compared",
     "save",
     "save_animation",
     "score_map",

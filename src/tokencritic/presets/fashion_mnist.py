@@ -34,24 +34,24 @@ GENERATOR = GeneratorPreset(
         num_tokens=100,
         codebook_size=512,
         num_classes=10,
-        width=192,
+        width=160,
         layers=4,
-        heads=3,
-        mlp_width=768,
+        heads=4,
+        mlp_width=640,
         dropout=0.0,
         norm_first=True,
     ),
     # Smoothing would spread a tenth of every draw at temperature 1 over all codes; few classes and short runs need none.
     objective=GeneratorObjective(label_smoothing=0.0),
     optimizer=OptimizerSettings(learning_rate=2e-3),
-    training=TrainingSettings(batch_size=32, minutes=120.0),
+    training=TrainingSettings(batch_size=64, minutes=60.0),
 )
 
 CRITIC = CriticPreset(
     model=CriticConfig(**vars(GENERATOR.model)),
     objective=CriticObjective(),
     optimizer=OptimizerSettings(learning_rate=1e-3),  # the trunk has learned already
-    training=TrainingSettings(batch_size=32, minutes=120.0),
+    training=TrainingSettings(batch_size=64, minutes=60.0),
 )
 
 CLASSIFIER = ClassifierPreset(

@@ -12,6 +12,8 @@ from tokencritic.errors import InputError
 from tokencritic.masking import put, take
 from tokencritic.sampling.noise import Use, uniforms
 
+_COLDEST = 1e-6  # in a tensor of temperatures, for 0
+
 
 class AnyGenerator(Protocol):
     """Any masked generator: a callable from partly hidden tokens to logits. Nothing to inherit from."""
@@ -88,36 +90,41 @@ def propose(
     seeds: Tensor,
     *,
     step: Step | None = None,
-    temperature: float = 1.0,
+    temperature: float | Tensor = 1.0,
     most_masked: int | None = None,
 ) -> Proposal:
     """Algorithm 2 line 4 (and Algorithm 1 line 6): x-hat_0 ~ p_theta(x_0 | x_t, c), visible tokens copied.
 
     masked_tokens: (b, n) int64; mask: (b, n) bool, True = hidden; labels: (b,) or None; seeds: (b,) int64.
-    temperature: divides the logits; 0 takes the likeliest code.
+    temperature: divides the logits; 0 takes the likeliest code. One number, or (b,), one for each image.
     most_masked: the largest number of hidden tokens in an image, if known: saves the host from waiting for the mask.
     """
     step = step or Step()
     positions = mask if most_masked is None else _hidden_first(mask)[:, :most_masked]
     logits = logits_at(generator, masked_tokens, labels, positions)
     noise = uniforms(seeds, mask.shape[1], Use.DRAW, step.index)
+    if isinstance(temperature, Tensor):
+        temperature = take(temperature[:, None].expand(mask.shape), positions)
     drawn = draw(logits, take(noise, positions), temperature)
     tokens = torch.where(mask, put(masked_tokens, positions, drawn), masked_tokens)
     return Proposal(tokens, mask, labels, seeds, step, positions, logits)
 
 
-def draw(logits: Tensor, uniforms: Tensor, temperature: float = 1.0) -> Tensor:
+def draw(logits: Tensor, uniforms: Tensor, temperature: float | Tensor = 1.0) -> Tensor:
     """A categorical draw by inverse CDF: one uniform per token, not one Gumbel per code.
 
     logits: (..., codebook_size), uniforms: (...) in (0, 1). Returns (...) int64. Temperature 0: the likeliest code, and
-    the first of equals.
+    the first of equals. A tensor of temperatures has the shape of `uniforms`; there, 0 may take any of equals.
     """
-    if temperature < 0:
+    if isinstance(temperature, Tensor):
+        temperature = temperature[..., None].clamp(min=_COLDEST)
+    elif temperature < 0:
         raise InputError(f"temperature is {temperature}; it must be 0 (greedy) or positive")
-    if temperature == 0:
+    elif temperature == 0:
         return logits.argmax(-1)
     logits = logits.float()
-    if temperature != 1:  # less the largest first: a temperature near 0 would make infinities otherwise
+    if isinstance(temperature, Tensor) or temperature != 1:
+        # Less the largest first: a temperature near 0 would make infinities otherwise.
         logits = (logits - logits.amax(-1, keepdim=True)) / temperature
     cdf = logits.softmax(-1).cumsum(-1)
     # The last entry is 1 only up to rounding. `right` skips codes of probability 0, whose entry equals the one before.

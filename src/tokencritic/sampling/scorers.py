@@ -15,6 +15,8 @@ from torch import Tensor
 from tokencritic.errors import InputError
 from tokencritic.sampling.propose import Proposal
 
+NoiseOn = Literal["probability", "logit"]
+
 
 class Scorer(Protocol):
     """Anything callable on a proposal."""
@@ -38,7 +40,7 @@ class CriticScorer:
 
     critic: AnyCritic
     selection_noise: float = 0.2
-    noise_on: Literal["probability", "logit"] = "probability"
+    noise_on: NoiseOn = "probability"
     revokes = True
 
     def __post_init__(self) -> None:

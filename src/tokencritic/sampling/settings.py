@@ -14,7 +14,15 @@ from tokencritic.masking import Schedule
 from tokencritic.sampling.loop import Temperature, sample, temperature_range
 from tokencritic.sampling.propose import Proposal
 from tokencritic.sampling.refine import refine
-from tokencritic.sampling.scorers import ConfidenceScorer, CriticScorer, HaltonScorer, RandomScorer, Scorer, check_noise
+from tokencritic.sampling.scorers import (
+    ConfidenceScorer,
+    CriticScorer,
+    HaltonScorer,
+    NoiseOn,
+    RandomScorer,
+    Scorer,
+    check_noise,
+)
 
 Sampler = Literal["critic", "confidence", "random", "halton"]
 RejectBy = Literal["classifier", "critic"]
@@ -32,7 +40,8 @@ class SamplingSettings:
     """Arguments of `sample`, of the scorer it is given, and of rejection.
 
     sampler: who chooses; None is the critic where there is one, else the generator's confidence.
-    selection_noise: None is the scorer's own default. guidance: classifier-free guidance scale, 1 is none.
+    selection_noise: None is the scorer's own default. noise_on: what the critic's is added to.
+    guidance: classifier-free guidance scale, 1 is none.
     candidates: how many images are drawn for each that is kept; the paper's acceptance rate is 1 / candidates.
     reject_by: which of them is kept: the one whose class the classifier finds likeliest, or the one the critic trusts most.
     """
@@ -41,6 +50,7 @@ class SamplingSettings:
     steps: int = 18
     temperature: Temperature = 1.0
     selection_noise: float | None = None
+    noise_on: NoiseOn = "probability"
     schedule: Schedule = "cosine"
     passes_per_level: int = 1
     guidance: float = 1.0
@@ -60,6 +70,8 @@ class SamplingSettings:
             raise InputError(f"reject_by is {self.reject_by!r}; choose one of {', '.join(get_args(RejectBy))}")
         if self.schedule not in get_args(Schedule):
             raise InputError(f"schedule is {self.schedule!r}; choose one of {', '.join(get_args(Schedule))}")
+        if self.noise_on not in get_args(NoiseOn):
+            raise InputError(f"noise_on is {self.noise_on!r}; choose one of {', '.join(get_args(NoiseOn))}")
         if not math.isfinite(self.guidance):
             raise InputError(f"guidance is {self.guidance}; it must be a number")
         if self.selection_noise is not None:
@@ -73,7 +85,7 @@ class SamplingSettings:
         if sampler == "critic":
             if critic is None:
                 raise InputError("sampler is critic but the model has none; choose confidence, random or halton")
-            return CriticScorer(critic, **noise)
+            return CriticScorer(critic, noise_on=self.noise_on, **noise)
         if sampler == "confidence":
             return ConfidenceScorer(**noise)
         return RandomScorer() if sampler == "random" else HaltonScorer(grid)

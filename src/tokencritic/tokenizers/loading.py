@@ -6,6 +6,7 @@ from typing import Any
 
 from tokencritic.errors import InputError
 from tokencritic.models.saved import CONFIG, find_file, read_json
+from tokencritic.pretrained import place_of
 from tokencritic.tokenizers.compact import CompactTokenizer
 from tokencritic.tokenizers.taming import TamingVQGAN
 from tokencritic.tokenizers.tokenizer import Tokenizer
@@ -16,6 +17,7 @@ KINDS: dict[str, type[Tokenizer]] = {"vqgan": VQGAN, "compact": CompactTokenizer
 
 def load_tokenizer(place: str | Path, **hub_arguments: Any) -> Tokenizer:
     """The tokenizer of a model folder or Hub id, or of a folder that holds a tokenizer alone."""
+    place = place_of(place)
     folder = Path(place)
     if not folder.is_dir() or (folder / "tokenizer").is_dir():
         hub_arguments = {"subfolder": "tokenizer", **hub_arguments}

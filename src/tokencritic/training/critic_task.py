@@ -13,6 +13,7 @@ from tokencritic.masking import Schedule
 from tokencritic.models.critic import Critic, CriticConfig
 from tokencritic.models.generator import Generator
 from tokencritic.sampling.inputs import device_of
+from tokencritic.sampling.loop import Temperature, temperature_range
 from tokencritic.sampling.propose import AnyGenerator
 from tokencritic.sampling.scorers import CriticScorer
 from tokencritic.tokenizers.tokenizer import Tokenizer
@@ -30,16 +31,17 @@ class CriticObjective:
     """target: what counts as a filling: "masked", every token that was hidden, as in the paper; or "changed", only those
     where the generator drew another code than there had been.
 
-    temperature: of the generator's draws. schedule: of the mask ratio.
+    temperature: of the generator's draws, one number or the start and end of a sampler's. schedule: of the mask ratio.
     """
 
     target: Literal["masked", "changed"] = "masked"
-    temperature: float = 1.0
+    temperature: Temperature = 1.0
     schedule: Schedule = "cosine"
 
     def __post_init__(self) -> None:
-        if not self.temperature >= 0:
-            raise InputError(f"temperature is {self.temperature}; it must be 0 (greedy) or positive")
+        if isinstance(self.temperature, list):  # as YAML has it
+            object.__setattr__(self, "temperature", tuple(self.temperature))
+        temperature_range(self.temperature)
 
 
 class CriticTask:

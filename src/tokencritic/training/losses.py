@@ -13,6 +13,7 @@ from tokencritic.errors import InputError, as_integers
 from tokencritic.masking import Schedule, count_masked, mask_ratio, random_mask
 from tokencritic.models.critic import Critic
 from tokencritic.models.generator import Generator
+from tokencritic.sampling.loop import Temperature, temperature_range
 from tokencritic.sampling.noise import Use, uniforms
 from tokencritic.sampling.propose import AnyGenerator, SelectiveGenerator, evaluating, propose
 from tokencritic.sampling.scorers import AnyCritic
@@ -52,13 +53,14 @@ def critic_loss(
     *,
     mask_id: int | None = None,
     schedule: Schedule = "cosine",
-    temperature: float = 1.0,
+    temperature: Temperature = 1.0,
     target: Literal["masked", "changed"] = "masked",
 ) -> CriticLoss:
     """Algorithm 1 lines 3-7: hide, let the frozen generator fill in, and ask the critic which tokens are originals.
 
     tokens: (b, n) int64, real images; labels: (b,) or None; seeds: (b,) int64.
-    temperature: of the generator's draws. mask_id: for a generator that has no such attribute.
+    temperature: of the generator's draws; (start, end) is what a sampler with these has at each mask ratio.
+    mask_id: for a generator that has no such attribute.
     target: "masked" is the paper's, every token that was hidden counts as a filling even where the generator drew the very
         code that had been there; "changed" counts such a token as an original.
     A critic that reads the previous mask is shown one that hides the tokens of this mask and a random number more, as it
@@ -71,8 +73,11 @@ def critic_loss(
         raise InputError("the generator has no attribute mask_id; pass mask_id=")
     tokens = as_integers("tokens", tokens)
     mask = training_mask(seeds, tokens.shape[1], schedule)
+    start, end = temperature_range(temperature)
+    # The progress r of a sampler that hides gamma(r); its time, t/T, is 1 - r.
+    heat = start if start == end else end + (start - end) * (1 - uniforms(seeds, 1, Use.RATIO)[:, 0])
     with evaluating(generator):
-        proposal = propose(generator, tokens.masked_fill(mask, hidden_id), mask, labels, seeds, temperature=temperature)
+        proposal = propose(generator, tokens.masked_fill(mask, hidden_id), mask, labels, seeds, temperature=heat)
     originals = ~mask if target == "masked" else proposal.tokens == tokens
     if getattr(unwrapped(critic), "reads_mask", False):
         progress = uniforms(seeds, 1, Use.RATIO)[:, 0] * uniforms(seeds, 1, Use.PREVIOUS)[:, 0]

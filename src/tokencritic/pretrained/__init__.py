@@ -1,0 +1,22 @@
+"""Models inside the package: the folders beside this file, each known by its bare name wherever a model is asked for.
+
+A model folder may bring what it was made with: `tokens.npz`, its tokenized training images, and `reference.npz`, images to
+measure against (`token-critic pack` puts them there). These do: no data set and no network is needed to use them.
+"""
+
+from pathlib import Path
+
+_HERE = Path(__file__).parent
+
+
+def names() -> list[str]:
+    """Of the models inside the package."""
+    return sorted(file.parent.name for file in _HERE.glob("*/pipeline.json"))
+
+
+def place_of(model: str | Path) -> str | Path:
+    """The folder of a model inside the package, if this is its bare name; else what came.
+
+    A folder of the same name is `./fashion-mnist`: what a name means does not depend on where a command is run.
+    """
+    return _HERE / model if isinstance(model, str) and model in names() else model
