@@ -3,12 +3,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
+RUNTIME := $(VENV)/installed-runtime
 
 # Tests run in two processes of one thread each: that uses two cores best, and one thread makes sums repeatable.
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install test lint types unit mutants bench clean
+.PHONY: help install demo test lint types unit mutants bench clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -19,6 +20,16 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 install: $(STAMP)  ## make the environment and install the package into it
+
+# What a user has: no tools of the developer.
+$(RUNTIME): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	@touch $@
+
+demo: export OMP_NUM_THREADS := $(shell nproc)
+demo: $(RUNTIME)  ## MaskGIT and Token-Critic side by side, in pictures, to out/demo
+	$(BIN)/token-critic demo
 
 test: lint types unit  ## lint, type-check and test
 

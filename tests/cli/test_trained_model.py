@@ -98,6 +98,16 @@ def test_tuning_is_no_worse_than_where_it_began_and_the_others_run(place, measur
     )
 
 
+def test_samplers_are_compared_at_equal_passes(place, measured, tmp_path):
+    few = ("--num", 60, "--few_samples", "true", "--measures", "fid", "--resamples", 0)
+    call("compare", place / "model", *measured, *few, "--passes", 5, 11, "--out", tmp_path)
+    with (tmp_path / "comparison.csv").open() as file:
+        rows = [(row["sampler"], int(row["passes"]), int(row["steps"])) for row in csv.DictReader(file)]
+    assert [row[0] for row in rows] == ["confidence", "critic"] * 2
+    assert [row[1] for row in rows] == [5, 5, 11, 11]
+    assert all(steps < passes for sampler, passes, steps in rows if sampler == "critic")
+
+
 def test_a_packed_model_needs_no_data_set(place, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("TOKENCRITIC_CACHE", str(place / "cache"))
     model = tmp_path / "model"

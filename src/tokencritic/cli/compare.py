@@ -1,5 +1,6 @@
 """`token-critic compare`: the paper's tables for a model."""
 
+from functools import partial
 from pathlib import Path
 
 from tokencritic.cli.arguments import check_device, make_parser, parse
@@ -27,14 +28,19 @@ def main(arguments: list[str]) -> None:
     add_samples(parser, num=10_000)
     parser.add_argument("--steps", type=int, default=18, help="T")
     parser.add_argument(
+        "--passes", type=int, nargs="+", help="instead: both samplers at each of these numbers of network passes"
+    )
+    parser.add_argument(
         "--candidates", type=int, nargs="*", default=[5, 10], help="rejection: acceptance rates are 1/n"
     )
     parser.add_argument("--out", help="a folder for comparison.json, comparison.csv and comparison.md")
     given = parse(parser, arguments)
+    if min(given.passes or [1]) < 1:
+        raise InputError(f"--passes holds {min(given.passes)}; each must be at least 1")
     if given.steps < 1 or min(given.candidates, default=2) < 2:
         raise InputError("--steps must be at least 1, and --candidates at least 2 each")
 
-    from tokencritic.evaluation.compare import compare, comparison_lines, comparison_text
+    from tokencritic.evaluation.compare import compare, comparison_lines, comparison_text, lines_at_passes
     from tokencritic.evaluation.report import write_csv, write_json
     from tokencritic.evaluation.tune import read_evidence
     from tokencritic.files import write_atomically
@@ -43,9 +49,11 @@ def main(arguments: list[str]) -> None:
 
     with joined(check_device(given.device)) as ranks:
         pipe, folder = load_model(given), Path(place_of(given.model))
-        lines = comparison_lines(
-            pipe, given.steps, lambda sampler, passes: read_evidence(folder, sampler, passes), given.candidates
-        )
+        tuned = partial(read_evidence, folder)
+        if given.passes:
+            lines = lines_at_passes(pipe, given.passes, tuned)
+        else:
+            lines = comparison_lines(pipe, given.steps, tuned, given.candidates)
         sets = sample_sets(given, pipe)
         for line in lines:
             sets.check(line.settings)

@@ -3,7 +3,7 @@
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from tokencritic.cli.arguments import check_device, make_parser, parse
 from tokencritic.errors import InputError
@@ -101,9 +101,9 @@ def _table(pipe: "TokenCriticPipeline", labels: "Tensor", all_made: list[Made]) 
     from tokencritic.sampling.rejection import CriticRanker
 
     header = ["", "passes", "ms/image", "critic's score"] + ["right class"] * (pipe.classifier is not None)
-    rows = []
+    rows, trust = [], CriticRanker(cast("Any", pipe.critic))
     for made in all_made:
-        score = CriticRanker(pipe.critic)(made.tokens.to(pipe.device), labels.to(pipe.device)).mean()
+        score = trust(made.tokens.to(pipe.device), labels.to(pipe.device)).mean()
         row = [made.name, str(made.passes), f"{1000 * made.seconds / len(labels):.0f}", f"{score:.3f}"]
         if pipe.classifier is not None:
             row.append(f"{(pipe.classify(made.tokens) == labels).float().mean():.0%}")

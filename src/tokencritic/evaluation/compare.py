@@ -9,6 +9,7 @@ from tokencritic.evaluation.evaluate import Evaluation, Meter
 from tokencritic.evaluation.report import TITLES, explain, number, settings_text, table
 from tokencritic.evaluation.samples import Refinement, SampleSets
 from tokencritic.evaluation.sweep import row_of
+from tokencritic.evaluation.tune import steps_for
 from tokencritic.pipeline import TokenCriticPipeline
 from tokencritic.sampling.settings import Sampler, SamplingSettings
 
@@ -66,6 +67,23 @@ def comparison_lines(
                 chosen = dataclasses.replace(one.settings, candidates=count, reject_by=ranker)
                 name = f"{one.name}, best {100 / count:.3g} % by the {ranker}"
                 lines.append(dataclasses.replace(one, name=name, settings=chosen))
+    return lines
+
+
+def lines_at_passes(
+    pipe: TokenCriticPipeline, passes: Sequence[int], tuned: Callable[[Sampler, int], SamplingSettings | None]
+) -> list[Line]:
+    """The paper's Table 1: both samplers at equal numbers of network passes, each with the settings known to be best there."""
+    lines = []
+    samplers: dict[Sampler, str] = {"confidence": "MaskGIT"} | (
+        {} if pipe.critic is None else {"critic": "Token-Critic"}
+    )
+    for count in passes:
+        for sampler, name in samplers.items():
+            found = tuned(sampler, count)
+            settings = dataclasses.replace(found or pipe.settings(sampler=sampler), sampler=sampler, candidates=1)
+            settings = dataclasses.replace(settings, steps=steps_for(pipe, settings, count))
+            lines.append(Line(f"{name}, {settings.steps} steps", settings, found is not None))
     return lines
 
 
