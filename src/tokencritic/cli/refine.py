@@ -1,21 +1,12 @@
 """`token-critic refine`: images that exist, made better by the critic."""
 
-import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tokencritic.cli.arguments import add_settings, check_device, make_parser, parse, settings_of
-from tokencritic.errors import InputError
-
-if TYPE_CHECKING:
-    from PIL import Image
-    from torch import Tensor
-
-    from tokencritic.pipeline import TokenCriticPipeline
+from tokencritic.cli.given_images import class_text, labels_for, read_picture
 
 _STEPS = 9
 _MOST_IN_GRID = 64
-_BROKEN = (OSError, SyntaxError, ValueError, EOFError)  # what Pillow raises on a broken file
 
 
 def main(arguments: list[str]) -> None:
@@ -51,9 +42,9 @@ def main(arguments: list[str]) -> None:
     settings = pipe.refinement_settings(changes.pop("steps", _STEPS), **changes)
     size, channels = pipe.tokenizer.image_size, pipe.tokenizer.channels
     # One file at a time: photographs are large, what is kept of them is not.
-    images = torch.cat([to_images(_read(file), size, channels) for file in files])
+    images = torch.cat([to_images(read_picture(file), size, channels) for file in files])
     tokens = pipe.encode(images, given.batch_size)
-    labels = _labels(pipe, tokens, given.classes, files, given.batch_size)
+    labels = labels_for(pipe, tokens, given.classes, given.batch_size)
     trace = (
         Trace(MOST_IMAGES) if settings.candidates == 1 else None
     )  # of several candidates the chosen one is not traced
@@ -75,40 +66,6 @@ def main(arguments: list[str]) -> None:
         save(before_and_after(trace, pipe.tokenizer, names), folder / "critic.png")
     if given.classes is None:
         for file, label in zip(files, labels.tolist(), strict=True):
-            name = f" ({pipe.class_names[label]})" if pipe.class_names else ""
-            print(f"{file}: refined as class {label}{name}, as the classifier has it")
+            print(f"{file}: refined as {class_text(pipe, label)}, as the classifier has it")
     sheets = "before_after.png" if trace is None else "before_after.png and critic.png"
     print(f"wrote {len(files)} refined images, {sheets} to {folder}")
-
-
-def _labels(
-    pipe: "TokenCriticPipeline", tokens: "Tensor", classes: list[str] | None, files: list[Path], batch_size: int
-) -> "Tensor":
-    """One class per image: as given, or as the classifier says."""
-    if classes is None:
-        if pipe.classifier is None:
-            raise InputError(
-                "--classes is missing and the model has no classifier; give one for each image, or one for all"
-            )
-        return pipe.classify(tokens, batch_size)
-    if len(classes) not in (1, len(files)):
-        raise InputError(
-            f"--classes has {len(classes)} entries for {len(files)} images; give one for each, or one for all"
-        )
-    labels = pipe.labels(classes)
-    return labels.expand(len(files)) if len(labels) == 1 else labels
-
-
-def _read(file: Path) -> "Image.Image":
-    """A picture in mode L or RGB. One that would take absurd room in memory is refused as if it were broken."""
-    from PIL import Image
-
-    from tokencritic.data.folder import read_image
-
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
-            return read_image(file)
-    except (*_BROKEN, Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        reason = getattr(error, "strerror", None) or str(error).strip() or type(error).__name__
-        raise InputError(f"{file} is no image that can be read: {reason.splitlines()[0]}") from error

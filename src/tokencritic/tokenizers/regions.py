@@ -1,0 +1,67 @@
+"""Parts of an image: which tokens a box of pixels touches, and what becomes empty when the image is moved.
+
+Pixels are those of the image as a tokenizer takes it. A region of pixels is (h, w) bool, one of tokens (n,) bool, row-major.
+"""
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from tokencritic.errors import InputError
+from tokencritic.tokenizers.tokenizer import Tokenizer
+
+Box = tuple[int, int, int, int]
+
+
+def pixels_in(boxes: Sequence[Box], size: int) -> Tensor:
+    """The pixels in any of some boxes: (size, size) bool.
+
+    boxes: (left, top, right, bottom) each; as in Pillow, the right column and the bottom row are no more part of it.
+    """
+    region = torch.zeros(size, size, dtype=torch.bool)
+    for box in boxes:
+        left, top, right, bottom = box
+        if not (0 <= left < right <= size and 0 <= top < bottom <= size):
+            right_ones = f"0 <= left < right <= {size} and 0 <= top < bottom <= {size}"
+            raise InputError(f"region is {','.join(map(str, box))}; expected left,top,right,bottom with {right_ones}")
+        region[top:bottom, left:right] = True
+    return region
+
+
+def tokens_touched(pixels: Tensor, tokenizer: Tokenizer) -> Tensor:
+    """The tokens that have at least one of the pixels (h, w): (n,) bool."""
+    rows, columns = tokenizer.grid
+    whole = F.pad(pixels, (_margin(tokenizer),) * 4)
+    cells = whole.unflatten(0, (rows, -1)).unflatten(2, (columns, -1))  # rows, pixels, columns, pixels
+    return cells.any(3).any(1).flatten()
+
+
+def pixels_of(tokens: Tensor, tokenizer: Tokenizer) -> Tensor:
+    """The pixels of some tokens (n,) bool: (h, w) bool."""
+    rows, columns = tokenizer.grid
+    margin = _margin(tokenizer)
+    factor = (tokenizer.image_size + 2 * margin) // rows
+    whole = tokens.view(rows, columns).repeat_interleave(factor, 0).repeat_interleave(factor, 1)
+    return F.pad(whole, (-margin,) * 4)
+
+
+def move(images: Tensor, right: int, down: int) -> tuple[Tensor, Tensor]:
+    """Images moved by so many pixels, negative to the left and up; and the pixels that became empty, (h, w) bool.
+
+    images: (b, c, h, w). What becomes empty repeats the image's edge: encoded, the tokens beside it then see no border
+    that is not there.
+    """
+    height, width = images.shape[2:]
+    if abs(right) >= width or abs(down) >= height:
+        raise InputError(f"shift is {right},{down}; nothing is left of {width} x {height} pixels")
+    from_row, from_column = torch.arange(height) - down, torch.arange(width) - right
+    rows, columns = from_row.clamp(0, height - 1), from_column.clamp(0, width - 1)
+    empty = (rows != from_row)[:, None] | (columns != from_column)[None]
+    return images[:, :, rows][..., columns], empty
+
+
+def _margin(tokenizer: Tokenizer) -> int:
+    """Pixels that the tokenizer adds around the image; its outer tokens reach over them."""
+    return getattr(tokenizer, "margin", 0)

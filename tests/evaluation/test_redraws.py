@@ -1,0 +1,136 @@
+"""What becomes of tokens while sampling: exact answers by hand, and what must hold of both samplers."""
+
+import itertools
+import math
+
+import pytest
+import torch
+from evaluation.toy import make_pipe
+
+from tokencritic import TokenCriticPipeline
+from tokencritic.errors import InputError
+from tokencritic.evaluation.redraws import Outcome, count_redraws, sampling_report, watch
+from tokencritic.masking import num_masked_table
+from tokencritic.sampling.trace import TraceStep
+
+PIPE = make_pipe(sampler="critic", selection_noise=0.0)
+LABELS, SEEDS = torch.arange(40) % 2, torch.arange(40)
+
+
+def step(index, proposal, drawn, hidden):
+    proposal, drawn, hidden = torch.tensor([proposal]), torch.tensor([drawn]).bool(), torch.tensor([hidden]).bool()
+    return TraceStep(index, 1.0, proposal, drawn, None, hidden)
+
+
+# Four tokens in three steps. The second step takes back token 0, which the first had kept, and hides token 2 again.
+STEPS = [
+    step(2, [5, 6, 7, 8], [1, 1, 1, 1], [0, 0, 1, 1]),
+    step(3, [5, 6, 1, 2], [0, 0, 1, 1], [1, 0, 1, 0]),
+    step(4, [5, 6, 3, 2], [1, 0, 1, 0], [0, 0, 0, 0]),
+]
+SCORES = [torch.tensor([[0.5, 0.5, 0.25, 0.0]]), torch.tensor([[0.25, 0.75, 0.5, 0.5]]), torch.tensor([[0.75] * 4])]
+
+
+def test_counts_by_hand():
+    first, second, last = count_redraws(STEPS, SCORES)
+    assert (first.index, first.images, first.tokens, first.score, first.hidden, first.kept_before) == (
+        (2, 1, 4, 1.25, 2, 0)
+    )
+    assert first.taken_back == Outcome()
+    assert first.drawn_again == Outcome(tokens=2, same=0, higher=2, gain=0.75)
+    assert first.kept == Outcome(tokens=2, same=2, higher=1, gain=0.0)
+    assert (second.hidden, second.kept_before) == (2, 2)
+    assert second.taken_back == Outcome(tokens=1, same=1, higher=1, gain=0.5)
+    assert second.drawn_again == Outcome(tokens=1, same=0, higher=1, gain=0.25)
+    assert second.kept == Outcome(tokens=2, same=2, higher=1, gain=0.25)
+    assert last.taken_back == last.drawn_again == last.kept == Outcome()
+    assert (last.score, last.hidden, last.kept_before) == (3.0, 0, 2)
+
+
+def test_a_report_by_hand():
+    counts = count_redraws(STEPS, SCORES)
+    report = sampling_report([one + one for one in counts])  # two images alike
+    assert report["images"] == 2
+    first, second, last = report["steps"]
+    assert (first["step"], first["mean_score"], first["hidden_per_image"]) == (2, 0.3125, 2)
+    assert math.isnan(first["of_kept"])
+    assert first["taken_back"]["per_image"] == 0
+    assert math.isnan(first["taken_back"]["same"])
+    assert second["of_kept"] == 0.5
+    assert second["taken_back"] == {"per_image": 1, "same": 1, "higher": 1, "gain": 0.5}
+    assert second["kept"] == {"per_image": 2, "same": 1, "higher": 0.5, "gain": 0.125}
+    assert last == {"step": 4, "mean_score": 0.75, "hidden_per_image": 0}
+    assert report["total"]["drawn_again"] == {"per_image": 3, "same": 0, "higher": 1, "gain": pytest.approx(1 / 3)}
+    assert report["total"]["mean_score"] == 0.75
+
+
+def test_only_the_same_step_can_be_added_and_scores_must_fit():
+    counts = count_redraws(STEPS, SCORES)
+    with pytest.raises(InputError, match="step 2 and step 3"):
+        counts[0] + counts[1]
+    with pytest.raises(InputError, match="scores of 2 steps for 3"):
+        count_redraws(STEPS, SCORES[:2])
+
+
+def test_as_many_are_hidden_as_the_schedule_says_and_the_last_score_is_that_of_the_images():
+    settings = PIPE.settings()
+    counts = watch(PIPE, LABELS, SEEDS, settings, batch_size=16)
+    table = num_masked_table(9, 9, "linear")
+    report = sampling_report(counts)
+    assert [one["hidden_per_image"] for one in report["steps"]] == [table[one["step"]] for one in report["steps"]]
+    for before, after in itertools.pairwise(counts):
+        assert after.kept_before == before.tokens - before.hidden
+        assert before.taken_back.tokens + before.drawn_again.tokens == before.hidden
+        assert before.kept.same == before.kept.tokens == before.tokens - before.hidden
+    tokens = PIPE.sample_tokens(LABELS, SEEDS, settings)
+    expected = PIPE.critic(tokens, LABELS).double().sigmoid().mean()
+    assert report["total"]["mean_score"] == pytest.approx(expected.item(), abs=1e-6)
+
+
+def test_the_critic_takes_tokens_back_and_maskgit_never_does():
+    critic = sampling_report(watch(PIPE, LABELS, SEEDS, PIPE.settings()))["total"]
+    maskgit = sampling_report(watch(PIPE, LABELS, SEEDS, PIPE.settings(sampler="confidence")))["total"]
+    assert critic["taken_back"]["per_image"] > 0.1
+    assert maskgit["taken_back"]["per_image"] == 0
+    assert math.isnan(maskgit["taken_back"]["same"])
+    assert maskgit["drawn_again"]["per_image"] > 1
+
+
+def test_selection_noise_is_no_part_of_the_scores():
+    counts = watch(PIPE, LABELS, SEEDS, PIPE.settings(selection_noise=50.0))
+    assert all(0 <= one.score <= one.tokens for one in counts)
+
+
+class Reader:
+    """A critic that trusts what was there before the draw, and nothing else."""
+
+    reads_mask = True
+
+    def __call__(self, tokens, labels, mask):
+        return torch.where(mask, -100.0, 100.0)
+
+
+def test_a_critic_that_reads_the_mask_is_told_what_was_drawn():
+    pipe = TokenCriticPipeline(PIPE.tokenizer, PIPE.generator, Reader())
+    counts = watch(pipe, LABELS, SEEDS, pipe.settings(sampler="random", schedule="linear", steps=9))
+    assert [one.score for one in counts] == pytest.approx([one.kept_before for one in counts], abs=1e-6)
+    assert counts[-1].kept_before == 8 * 40
+
+
+def test_batches_do_not_matter():
+    whole, parts = (watch(PIPE, LABELS, SEEDS, PIPE.settings(), batch_size=size) for size in (40, 7))
+    for one, other in zip(whole, parts, strict=True):
+        assert other.score == pytest.approx(one.score)
+        assert other.taken_back.gain == pytest.approx(one.taken_back.gain)
+        assert (other.images, other.hidden, other.kept_before) == (one.images, one.hidden, one.kept_before)
+        for name in ("taken_back", "drawn_again", "kept"):
+            mine, theirs = getattr(one, name), getattr(other, name)
+            assert (mine.tokens, mine.same, mine.higher) == (theirs.tokens, theirs.same, theirs.higher)
+
+
+def test_what_cannot_be_watched_is_refused():
+    with pytest.raises(InputError, match="candidates is 2"):
+        watch(PIPE, LABELS, SEEDS, PIPE.settings(candidates=2, reject_by="critic"))
+    without = TokenCriticPipeline(PIPE.tokenizer, PIPE.generator)
+    with pytest.raises(InputError, match="no critic"):
+        watch(without, LABELS, SEEDS, without.settings())

@@ -1,0 +1,135 @@
+"""Figures of a diagnosis: what is drawn is what was measured."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from tokencritic.evaluation.diagnosis import Judged, held_out_report
+from tokencritic.pictures.diagnosis import (
+    diagnosis_figures,
+    draw_auc,
+    draw_calibration,
+    draw_sampling,
+    draw_scores,
+)
+
+
+@pytest.fixture(scope="module")
+def held_out():
+    """Forty images of ten tokens; none of them has between a half and three quarters of its tokens hidden."""
+    rng = torch.Generator().manual_seed(0)
+    counts = torch.tensor([2, 4, 9, 10]).repeat(10)
+    mask = torch.rand(40, 10, generator=rng).argsort(1).argsort(1) < counts[:, None]
+    unchanged = ~mask | (torch.rand(40, 10, generator=rng) < 0.5)
+    logits = torch.randn(40, 10, generator=rng) + 2 * unchanged
+    log_probs = torch.where(mask, -torch.rand(40, 10, generator=rng), torch.inf)
+    return held_out_report(Judged(logits, mask, unchanged, log_probs))
+
+
+def outcome(per_image, same, gain):
+    return {"per_image": per_image, "same": same, "higher": 0.5, "gain": gain}
+
+
+def sampler_report(taken_back, missing):
+    """Two steps with outcomes and a last one. missing: what stands where nothing was taken back."""
+    first = {"step": 2, "mean_score": 0.25, "taken_back": outcome(0, missing, missing)}
+    second = {"step": 3, "mean_score": 0.5, "taken_back": taken_back}
+    for one, gain in ((first, 0.1), (second, 0.2)):
+        one |= {"drawn_again": outcome(5, 0.25, gain), "kept": outcome(5, 1, -gain)}
+    return {"images": 8, "steps": [first, second, {"step": 4, "mean_score": 0.75}], "total": {}}
+
+
+def lines(axes):
+    """Label -> the points drawn."""
+    return {line.get_label(): line.get_xydata().tolist() for line in axes.lines if line.get_label()[0] != "_"}
+
+
+def names(figure):
+    return [text.get_text() for text in figure.legends[0].get_texts()]
+
+
+def test_histograms_are_shares_of_each_kind_of_token(held_out):
+    figure = draw_scores(held_out["by_ratio"], "so measured")
+    assert len(figure.axes) == 4
+    labels = ["original", "drawn again, changed", "drawn again, equal to the original"]
+    assert names(figure) == labels
+    kinds = dict(zip(labels, ("original", "changed", "equal"), strict=True))
+    drawn = {patch.get_label(): patch.get_data() for patch in figure.axes[1].patches}
+    for label, kind in kinds.items():
+        counts = np.array(held_out["by_ratio"][1]["histogram"][kind])
+        assert drawn[label].values == pytest.approx(counts / counts.sum())
+        assert drawn[label].edges == pytest.approx(np.linspace(0, 1, 21))
+    assert not figure.axes[2].patches  # of no image
+    assert figure.axes[1].get_title() == "25 to 50 % hidden, 10 images"
+
+
+def test_auc_is_drawn_for_each_bin_and_left_out_where_it_is_not_known(held_out):
+    figure = draw_auc(held_out["by_ratio"])
+    hidden, changed, redrawn = (lines(axes) for axes in figure.axes)
+    every, one_image, critic = (f"critic, tokens {text}" for text in ("of all images", "of one image", "drawn again"))
+    confidence = "generator's confidence, tokens drawn again"
+    assert names(figure) == [every, one_image, critic, confidence]
+    cases = [
+        (hidden[every], "auc", "masked"),
+        (hidden[one_image], "auc_within_image", "masked"),
+        (changed[every], "auc", "changed"),
+        (changed[one_image], "auc_within_image", "changed"),
+        (redrawn[critic], "auc_of_redrawn", "critic"),
+        (redrawn[confidence], "auc_of_redrawn", "confidence"),
+    ]
+    for points, measure, name in cases:
+        expected = [section[measure][name] for section in held_out["by_ratio"]]
+        assert math.isnan(expected[2])
+        assert [point[1] for point in points] == pytest.approx(expected, nan_ok=True)
+    ticks = [text.get_text() for text in figure.axes[0].get_xticklabels()]
+    assert ticks == ["0 to 25", "25 to 50", "50 to 75", "75 to 100"]
+
+
+def test_reliability_curves_have_the_bins_that_hold_tokens(held_out):
+    figure = draw_calibration(held_out)
+    for axes, target in zip(figure.axes, ("masked", "changed"), strict=True):
+        curve = held_out["all"]["calibration"][target]
+        known = [place for place, count in enumerate(curve["counts"]) if count]
+        assert lines(axes)["all"] == [[curve["scores"][place], curve["shares"][place]] for place in known]
+        assert lines(axes)["50 to 75 % hidden"] == []
+        assert f"{curve['error']:.3f}" in axes.get_title()
+
+
+@pytest.mark.parametrize("missing", [math.nan, None])  # as measured, and as read from JSON
+def test_sampling_is_drawn_step_by_step(missing):
+    critic = sampler_report(outcome(3, 0.5, 0.3), missing)
+    maskgit = sampler_report(outcome(0, missing, missing), missing)
+    figure = draw_sampling({"critic": critic, "confidence": maskgit})
+    mean, often, same, gain = (lines(axes) for axes in figure.axes)
+    assert mean["Token-Critic"] == mean["MaskGIT"] == [[2, 0.25], [3, 0.5], [4, 0.75]]
+    assert often == {"Token-Critic": [[2, 0], [3, 3]], "MaskGIT": [[2, 0], [3, 0]]}
+    assert same["Token-Critic: taken back"][1] == [3, 0.5]
+    assert math.isnan(same["Token-Critic: taken back"][0][1])
+    assert gain["MaskGIT: hidden again at once"] == [[2, 0.1], [3, 0.2]]
+    assert gain["Token-Critic: kept"] == [[2, -0.1], [3, -0.2]]
+    assert "MaskGIT: taken back" not in {**same, **gain}
+    assert len(names(figure)) == len(set(names(figure)))
+
+
+def test_all_figures_are_written(held_out, tmp_path):
+    sampling = {"critic": sampler_report(outcome(3, 0.5, 0.3), math.nan)}
+    written = diagnosis_figures(held_out, sampling, tmp_path, "so measured")
+    assert [path.name for path in written] == ["scores.png", "auc.png", "calibration.png", "sampling.png"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(path.name for path in written)
+    for path in written:
+        with Image.open(path) as picture:
+            assert picture.format == "PNG"
+            assert min(picture.size) > 600
+
+
+def test_what_was_read_from_json_is_drawn_too(held_out):
+    from_json = json.loads(json.dumps(held_out).replace("NaN", "null"))
+    for draw in (draw_auc, draw_scores):
+        same, again = (draw(some["by_ratio"]) for some in (held_out, from_json))
+        for one, other in zip(same.axes, again.axes, strict=True):
+            assert str(lines(one)) == str(lines(other))
+    assert lines(draw_calibration(from_json).axes[0]) == lines(draw_calibration(held_out).axes[0])
