@@ -92,7 +92,14 @@ def test_validation_gives_accuracy_and_auc_by_mask_ratio():
         hits = (found.logits[chosen] > 0) == found.originals[chosen]
         assert numbers[f"accuracy_ratio_{edges}"] == pytest.approx(hits.float().mean().item())
     names = ("accuracy", "auc")
-    assert numbers.keys() == {"loss", *names, *(f"{name}_ratio_{edges}" for name in names for edges in bins)}
+    each = [critic_auc(*pair).item() for pair in zip(found.logits, found.originals, strict=True)]
+    assert numbers["auc_within_image"] == pytest.approx(torch.tensor(each).nanmean().item())
+    assert numbers.keys() == {
+        "loss",
+        "auc_within_image",
+        *names,
+        *(f"{name}_ratio_{edges}" for name in names for edges in bins),
+    }
 
 
 def test_what_cannot_be_told_is_left_out():

@@ -18,7 +18,7 @@ from tokencritic.pipeline import TokenCriticPipeline
 from tokencritic.progress import Progress
 from tokencritic.sampling.loop import Temperature
 from tokencritic.sampling.propose import Proposal, evaluating, logits_at
-from tokencritic.training.losses import critic_auc, critic_loss
+from tokencritic.training.losses import critic_auc, critic_auc_within_image, critic_loss
 from tokencritic.training.token_rows import VALIDATION, TokenRows
 
 RATIO_BINS = 4
@@ -184,15 +184,7 @@ def auc(scores: Tensor, real: Tensor) -> float:
 
 def auc_within_image(scores: Tensor, real: Tensor) -> float:
     """The same for two tokens of one image, (b, n) each: the mean over images that have both kinds; NaN without such."""
-    images, num_tokens = torch.arange(len(scores))[:, None], scores.shape[1]
-    # Numbered so that all images are ranked at once: by the image first, then by the score.
-    numbers = images * scores.numel() + scores.unique(return_inverse=True)[1]
-    _, index, counts = numbers.unique(return_inverse=True, return_counts=True)
-    counts = counts.double()
-    ranks = (counts.cumsum(0) - (counts - 1) / 2)[index] - images * num_tokens  # from 1; equals have their mean
-    positive = real.sum(1).double()
-    above = (ranks * real).sum(1) - positive * (positive + 1) / 2
-    return (above / (positive * (num_tokens - positive))).nanmean().item()
+    return critic_auc_within_image(scores, real).item()
 
 
 def histogram(scores: Tensor, bins: int = SCORE_BINS) -> list[int]:

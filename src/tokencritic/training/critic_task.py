@@ -19,7 +19,7 @@ from tokencritic.sampling.scorers import CriticScorer
 from tokencritic.tokenizers.tokenizer import Tokenizer
 from tokencritic.training.distribution import unwrapped
 from tokencritic.training.generator_task import samples_picture
-from tokencritic.training.losses import CriticLoss, critic_accuracy, critic_auc, critic_loss
+from tokencritic.training.losses import CriticLoss, critic_accuracy, critic_auc, critic_auc_within_image, critic_loss
 from tokencritic.training.task import AT_ONCE, Loss
 from tokencritic.training.token_rows import VALIDATION, TokenRows, check_fit, check_tokenizer
 
@@ -93,8 +93,9 @@ class CriticTask:
 
     @torch.no_grad()
     def validate(self, network: nn.Module, rows: Tensor) -> dict[str, float]:
-        """`loss`, `accuracy`, `auc`, and both by mask ratio, as `auc_ratio_00_25` to `auc_ratio_75_100`: of images with so
-        many tokens hidden, in per cent. What cannot be told, such as the AUC of no image, is left out.
+        """`loss`, `accuracy`, `auc`, `auc_within_image`; accuracy and AUC also by mask ratio, as `auc_ratio_00_25` to
+        `auc_ratio_75_100`: of images with so many tokens hidden, in per cent. What cannot be told, such as the AUC of no
+        image, is left out.
         """
         parts = [self._judged(network, part, VALIDATION) for part in rows.split(AT_ONCE)]
         fields = ("values", "logits", "originals", "mask")
@@ -104,6 +105,7 @@ class CriticTask:
             "loss": values.mean(),
             "accuracy": critic_accuracy(logits, originals),
             "auc": critic_auc(logits, originals),
+            "auc_within_image": critic_auc_within_image(logits, originals),
         }
         bins = (mask.float().mean(1) * _BINS).ceil().clamp(min=1)
         for index in range(1, _BINS + 1):

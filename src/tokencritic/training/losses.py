@@ -6,6 +6,7 @@ All randomness comes from one seed per example, so a loss does not depend on how
 from dataclasses import dataclass
 from typing import Literal
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -130,3 +131,20 @@ def critic_auc(logits: Tensor, originals: Tensor) -> Tensor:
     num_positive, num_negative = positive.sum().double(), (~positive).sum().double()
     above = ranks[positive].sum() - num_positive * (num_positive + 1) / 2
     return above / (num_positive * num_negative)
+
+
+def critic_auc_within_image(logits: Tensor, originals: Tensor) -> Tensor:
+    """The same for two tokens of one image: what a sampler relies on, which ranks within an image.
+
+    logits, originals: (b, n). Returns the mean over images that have both kinds; nan without such. A critic that tells only how
+    much of an image was filled in has a high `critic_auc`, and 0.5 here.
+    """
+    images, num_tokens = torch.arange(len(logits), device=logits.device)[:, None], logits.shape[1]
+    # Numbered so that all images are ranked at once: by the image first, then by the score.
+    numbers = images * logits.numel() + logits.unique(return_inverse=True)[1]
+    _, index, counts = numbers.unique(return_inverse=True, return_counts=True)
+    counts = counts.double()
+    ranks = (counts.cumsum(0) - (counts - 1) / 2)[index] - images * num_tokens  # from 1; equals have their mean
+    positive = originals.sum(1).double()
+    above = (ranks * originals).sum(1) - positive * (positive + 1) / 2
+    return (above / (positive * (num_tokens - positive))).nanmean()
