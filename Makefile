@@ -9,10 +9,10 @@ RUNTIME := $(VENV)/installed-runtime
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint types unit mutants bench clean
+.PHONY: help install demo test test-browser lint types unit mutants bench clean
 
 help:  ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -42,6 +42,10 @@ types: $(STAMP)  ## basedpyright
 
 unit: $(STAMP)  ## the tests alone; ARGS="tests/test_masking.py -x" to choose
 	$(BIN)/pytest -n 2 $(ARGS)
+
+test-browser: $(STAMP)  ## the studio in a real browser; needs root where Debian's chromium is not installed yet
+	command -v chromium > /dev/null || { apt-get update -qq && apt-get install -qq -y chromium; }
+	$(BIN)/pytest tests/studio/test_browser.py $(ARGS)
 
 mutants: $(STAMP)  ## break the code in each known way and see that a test notices
 	$(BIN)/python tests/mutants.py
