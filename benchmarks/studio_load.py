@@ -1,0 +1,135 @@
+"""Fifty clients press Generate at once: is each answered or told "busy", does memory stay bounded, is the page there after?
+
+    python benchmarks/studio_load.py [--model FOLDER] [--clients 50] [--images 16] [--rounds 3] [--seconds 300]
+
+Starts a studio of its own on a free port of this machine. Fails if a client gets anything but images or "busy", if memory
+grows by more than 1 GB from round to round, if the page does not come within 3 seconds afterwards, or if 16 images of one
+client alone take 3 seconds or more. Without a model, random weights of the sizes that Fashion-MNIST needs.
+"""
+
+import argparse
+import concurrent.futures
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections import Counter
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from tokencritic import Critic, Generator, TokenCriticPipeline, TransformerConfig
+from tokencritic.tokenizers.compact import FASHION_MNIST, CompactTokenizer
+
+MOST_CLIENTS, MOST_GROWTH, MOST_SECONDS = 200, 2**30, 3.0
+CODE = "import sys; from tokencritic.cli.studio import main; main(sys.argv[1:])"
+
+
+def random_model(folder: Path) -> None:
+    torch.manual_seed(0)
+    tokenizer = CompactTokenizer(FASHION_MNIST).eval()
+    config = TransformerConfig(
+        num_tokens=tokenizer.num_tokens,
+        codebook_size=tokenizer.codebook_size,
+        num_classes=10,
+        width=192,
+        layers=4,
+        heads=3,
+        mlp_width=768,
+    )
+    generator = Generator(config).eval()
+    TokenCriticPipeline(tokenizer, generator, Critic.from_generator(generator).eval()).save_pretrained(folder)
+
+
+def press(address: str, body: dict[str, int], seconds: float) -> tuple[int, float, str]:
+    """(status, seconds, what was said) of one request; 0 for none at all."""
+    start = time.perf_counter()
+    request = urllib.request.Request(f"{address}api/generate", json.dumps(body).encode())
+    try:
+        with urllib.request.urlopen(request, timeout=seconds) as answer:
+            told = json.loads(answer.read())
+            status, said = answer.status, "" if len(told["images"]) == body["num"] else "too few images"
+    except urllib.error.HTTPError as error:
+        status, said = error.code, json.loads(error.read()).get("error", "")
+    except OSError as error:
+        status, said = 0, str(error)
+    return status, time.perf_counter() - start, said
+
+
+def memory(process: int) -> int:
+    """Bytes that a process holds now; 0 where that cannot be told."""
+    status = Path(f"/proc/{process}/status")
+    found = re.search(r"VmRSS:\s+(\d+) kB", status.read_text()) if status.exists() else None
+    return 0 if found is None else int(found[1]) * 1024
+
+
+def load(address: str, process: int, arguments: argparse.Namespace) -> bool:
+    """Run all rounds; True if all was well."""
+    end, well, held = time.monotonic() + arguments.seconds, True, []
+    press(address, {"num": arguments.images}, arguments.seconds)  # the first run warms up
+    status, alone, said = press(address, {"num": arguments.images}, arguments.seconds)
+    print(f"one client, {arguments.images} images: {alone:.2f} s (goal: less than {MOST_SECONDS:g} s) {said}")
+    well &= status == 200 and alone < MOST_SECONDS
+    for number in range(arguments.rounds):
+        left = end - time.monotonic()
+        if left <= 0:
+            print(f"stopped after {arguments.seconds:g} s")
+            return False
+        bodies = [{"num": arguments.images, "seed": 1000 * number + client} for client in range(arguments.clients)]
+        with concurrent.futures.ThreadPoolExecutor(arguments.clients) as many:
+            answers = list(many.map(partial(press, address, seconds=left), bodies))
+        wrong = [(status, said) for status, _, said in answers if status != 200 and "busy" not in said]
+        counts = Counter(
+            "images" if status == 200 else "busy" if "busy" in said else "wrong" for status, _, said in answers
+        )
+        refused = [seconds for status, seconds, _ in answers if status == 503]
+        held.append(memory(process))
+        start = time.perf_counter()
+        urllib.request.urlopen(address, timeout=60).read()
+        page = time.perf_counter() - start
+        print(
+            f"round {number + 1}: {dict(counts)}, slowest {max(answer[1] for answer in answers):.1f} s, "
+            f"slowest busy {max(refused, default=0):.2f} s, page after {page:.2f} s, memory {held[-1] / 2**20:.0f} MB"
+        )
+        well &= not wrong and page < MOST_SECONDS and counts["images"] > 0
+        for status, said in wrong[:3]:
+            print(f"  wrong: {status} {said}")
+    return well and max(held) - held[0] <= MOST_GROWTH
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", help="a model folder")
+    parser.add_argument("--clients", type=int, default=50)
+    parser.add_argument("--images", type=int, default=16)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=300, help="when to stop at the latest")
+    arguments = parser.parse_args()
+    if not 1 <= arguments.clients <= MOST_CLIENTS:
+        parser.error(f"--clients is {arguments.clients}; expected 1 to {MOST_CLIENTS}")
+    if importlib.util.find_spec("gradio") is None:
+        print("left out: gradio is not installed (pip install 'token-critic[studio]')")
+        return
+    with tempfile.TemporaryDirectory() as temporary:
+        model = arguments.model or str(Path(temporary) / "model")
+        if arguments.model is None:
+            random_model(Path(model))
+        command = [sys.executable, "-c", CODE, model, "--port", "0"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            try:
+                assert process.stdout is not None
+                found = re.search(r"http://\S+", process.stdout.readline())
+                well = found is not None and load(found[0], process.pid, arguments)
+            finally:
+                process.terminate()
+    sys.exit(0 if well else 1)
+
+
+if __name__ == "__main__":
+    main()

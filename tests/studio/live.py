@@ -1,0 +1,34 @@
+"""A studio as a user starts it: the command in a process of its own, on any free port."""
+
+import contextlib
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@contextlib.contextmanager
+def running(model, *arguments):
+    """The address of a studio, which ends afterwards."""
+    if importlib.util.find_spec("gradio") is None:
+        pytest.skip("gradio is not installed: pip install 'token-critic[studio]'")
+    code = "import sys; from tokencritic.cli.studio import main; main(sys.argv[1:])"
+    command = [sys.executable, "-c", code, model, "--port", "0", *arguments]
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        found = re.search(r"http://\S+", line)
+        assert found, process.communicate(timeout=60)[1]
+        yield found[0]
+        assert process.poll() is None, "the studio has ended by itself"
+    finally:
+        process.terminate()
+        process.communicate(timeout=60)

@@ -1,0 +1,264 @@
+"""The studio on a real port: the API, who is let in, and what strangers may send."""
+
+import base64
+import concurrent.futures
+import http.client
+import io
+import json
+import shlex
+import socket
+from urllib.parse import urlsplit
+
+import numpy as np
+import pytest
+from PIL import Image
+from studio.live import running
+from studio.toy import bomb, noise_picture, png_bytes
+
+from tokencritic import TokenCriticPipeline
+from tokencritic.errors import InputError
+from tokencritic.studio.server import check_binding, is_loopback
+
+TOKEN = "a-long-enough-token"
+
+
+def call(address, path, body=None, method=None, **headers):
+    """(status, headers, body); a dict is sent as JSON."""
+    place = urlsplit(address)
+    connection = http.client.HTTPConnection(place.hostname, place.port, timeout=120)
+    data = json.dumps(body) if isinstance(body, dict) else body
+    connection.request(method or ("GET" if body is None else "POST"), path, data, headers)
+    answer = connection.getresponse()
+    content = answer.read()
+    connection.close()
+    return answer.status, answer.headers, content
+
+
+def api(address, path, body=None, **headers):
+    status, _, content = call(address, path, body, **headers)
+    return status, json.loads(content)
+
+
+def as_base64(data):
+    return base64.b64encode(data).decode()
+
+
+def pixels(text):
+    with Image.open(io.BytesIO(base64.b64decode(text))) as image:
+        assert image.format == "PNG"
+        return np.asarray(image)
+
+
+@pytest.fixture(scope="module")
+def pipe(model):
+    return TokenCriticPipeline.from_pretrained(model)
+
+
+def test_the_model_tells_what_it_is(studio, model):
+    status, told = api(studio, "/api/model")
+    assert status == 200
+    assert told["model"] == model
+    assert told["classes"] == ["cat", "big dog", "owl"]
+    assert (told["image_size"], told["grid"]) == (10, [4, 4])
+    assert told["defaults"]["steps"] == 4
+    assert told["limits"]["waiting"] == 8
+
+
+def test_generating_over_http_gives_the_pipelines_images(studio, pipe, model):
+    status, told = api(studio, "/api/generate", {"classes": ["owl", 0], "num": 3, "seed": 5, "temperature": [1, 0.5]})
+    assert status == 200, told
+    expected = pipe([2, 0, 2], seed=5, temperature=(1.0, 0.5))
+    for text, image in zip(told["images"], expected, strict=True):
+        assert np.array_equal(pixels(text), np.asarray(image))
+    assert told["classes"] == ["owl", "cat", "owl"]
+    assert told["seeds"] == [5, 6, 7]
+    assert told["settings"]["temperature"] == [1.0, 0.5]
+    assert np.asarray(told["scores"]).shape == (3, 16)
+    assert shlex.split(told["command"])[:3] == ["token-critic", "sample", model]
+
+
+def test_refining_and_editing_over_http(studio, pipe):
+    picture = noise_picture()
+    given = {"image": as_base64(png_bytes(picture)), "class": "cat", "seed": 2}
+    status, told = api(studio, "/api/refine", given | {"ratio": 0.5})
+    assert status == 200, told
+    assert np.array_equal(pixels(told["images"][0]), np.asarray(pipe.refine(picture, 0, ratio=0.5, seed=2)[0]))
+    assert np.array_equal(pixels(told["before"]), np.asarray(pipe.images(pipe.encode(picture))[0]))
+    assert len(told["before_scores"]) == 16
+    status, told = api(studio, "/api/edit", given | {"region": [0, 5], "move": [0, 1]})
+    assert status == 200, told
+    assert told["region"] == [0, 1, 2, 3, 4, 5, 6, 7]
+
+
+BAD = [
+    (
+        "/api/generate",
+        {"classes": ["bird"]},
+        "class_labels holds 'bird'; the model's class names are cat, big dog, owl",
+    ),
+    ("/api/generate", {"num": 10000}, "num is 10000; expected a whole number from 1 to 64"),
+    ("/api/generate", {"steps": -1}, "steps is -1; expected a whole number from 1 to 128"),
+    ("/api/generate", {"seed": 2**80}, f"seed is {2**80}; expected a whole number from 0 to"),
+    ("/api/generate", {"image": "x"}, "'image' is not known"),
+    ("/api/generate", "not json", "the body is not JSON"),
+    ("/api/generate", "[" * 100000, "the body is not JSON"),
+    ("/api/generate", "9" * 5000, "the body is not JSON"),
+    ("/api/generate", "[1]", "the body is a list; expected an object"),
+    ("/api/refine", {"class": 0}, "image is missing"),
+    ("/api/refine", {"image": "%%%"}, "image is not base64"),
+    ("/api/refine", {"image": "/etc/passwd"}, "image is not base64"),
+    ("/api/refine", {"image": as_base64(b"a text file")}, "that is no whole PNG"),
+    ("/api/refine", {"image": as_base64(bomb())}, "the picture is too large"),
+    ("/api/refine", {"image": as_base64(png_bytes(noise_picture())), "ratio": 0}, "ratio is 0; expected a number"),
+    ("/api/edit", {"image": as_base64(png_bytes(noise_picture()))}, "region is empty"),
+    ("/studio/pictures?name=x.png", "a text", "that is no whole PNG"),
+]
+
+
+def test_what_is_wrong_is_said_and_the_studio_goes_on(studio):
+    for path, body, message in BAD:
+        status, told = api(studio, path, body)
+        assert status == 400, (path, told)
+        assert message in told["error"]
+    assert api(studio, "/api/model")[0] == 200
+
+
+def test_strange_pictures_are_handled(studio):
+    frames = [Image.new("RGB", (20, 20), colour) for colour in ("red", "green")]
+    kinds = [
+        png_bytes(frames[0], "GIF", save_all=True, append_images=frames[1:]),
+        png_bytes(Image.new("RGBA", (9, 30), (1, 2, 3, 100))),
+        png_bytes(Image.new("CMYK", (30, 9)), "JPEG"),
+    ]
+    for data in kinds:
+        status, told = api(studio, "/api/refine", {"image": as_base64(data), "steps": 2})
+        assert status == 200, told
+        assert pixels(told["images"][0]).shape[:2] == (10, 10)
+
+
+def raw(address, *parts):
+    """Send bytes as they are; (status, body) of the answer, as soon as it is there."""
+    place = urlsplit(address)
+    with socket.create_connection((place.hostname, place.port), timeout=120) as connection:
+        for part in parts:
+            connection.sendall(part)
+        answer = http.client.HTTPResponse(connection)
+        answer.begin()
+        return answer.status, answer.read()
+
+
+def test_a_body_of_a_gigabyte_is_refused_before_it_is_read(studio):
+    for path in ("/api/generate", "/studio/pictures", "/gradio_api/queue/join", "/gradio_api/upload"):
+        head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000000\r\n\r\n".encode()
+        status, said = raw(studio, head, b"x" * 2**20)
+        assert status == 413, path
+        assert "the most that is taken here" in json.loads(said)["error"]
+    endless = b"POST /gradio_api/queue/join HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+    chunk = b"10000\r\n" + b"x" * 0x10000 + b"\r\n"
+    assert raw(studio, endless, *[chunk] * 8)[0] == 413
+
+
+def test_no_way_leads_to_files_or_to_other_hosts(studio):
+    paths = [
+        "/gradio_api/file=/etc/passwd",
+        "/gradio_api/file/etc/passwd",
+        "/file=/etc/passwd",
+        "/gradio_api/proxy=http://127.0.0.1/",
+        "/gradio_api/info",
+        "/gradio_api/upload_progress",
+        "/static/../../../../etc/passwd",
+        "/assets/%2e%2e/%2e%2e/etc/passwd",
+        "/studio/runs/x/0/../../../../etc/passwd",
+        "/docs",
+        "/openapi.json",
+    ]
+    for path in paths:
+        assert call(studio, path)[0] == 404, path
+    for path in ("/gradio_api/upload", "/gradio_api/call/x", "/gradio_api/run/x", "/gradio_api/component_server"):
+        assert call(studio, path, {})[0] == 404, path
+    file = {"path": "/etc/passwd", "url": "http://127.0.0.1/", "meta": {"_type": "gradio.FileData"}}
+    for data in ([file], [[file]], [[[1]]], file):
+        body = {"data": data, "fn_index": 0, "session_hash": "abc"}
+        status, told = api(studio, "/gradio_api/queue/join", body)
+        assert (status, told["error"]) == (400, "a value of the page is a word, a number, or a list of such")
+    assert call(studio, "/", method="DELETE")[0] == 405
+
+
+def test_pages_of_other_sites_are_kept_out(studio):
+    place = urlsplit(studio)
+    assert api(studio, "/api/model", Host="evil.example")[0] == 403
+    assert api(studio, "/api/model", Host="localhost:1234")[0] == 200  # a tunnel
+    assert api(studio, "/api/generate", {"num": 1}, Origin="http://evil.example")[0] == 403
+    assert api(studio, "/api/generate", {"num": 1}, Origin="null")[0] == 403
+    own = f"http://{place.netloc}"
+    assert api(studio, "/api/generate", {"num": 1}, Origin=own, Host=place.netloc)[0] == 200
+    status, headers, _ = call(studio, "/")
+    assert status == 200
+    assert "default-src 'self'" in headers["content-security-policy"]
+    assert headers["x-frame-options"] == "DENY"
+    assert "HttpOnly" in headers["set-cookie"]
+
+
+def test_pictures_are_shown_to_their_client_alone(studio):
+    _, headers, _ = call(studio, "/")
+    mine = headers["set-cookie"].split(";")[0]
+    status, told = api(studio, "/studio/pictures?name=../../x", png_bytes(noise_picture()), Cookie=mine)
+    assert status == 200
+    assert len(told["id"]) == 22
+    assert call(studio, "/studio/runs/unknown/0/images.png", Cookie=mine)[0] == 404
+
+
+def test_fifty_at_once_are_answered_or_told_busy(studio):
+    body = {"num": 64, "steps": 32}
+    with concurrent.futures.ThreadPoolExecutor(50) as many:
+        answers = list(many.map(lambda seed: api(studio, "/api/generate", body | {"seed": seed}), range(50)))
+    statuses = [status for status, _ in answers]
+    assert set(statuses) <= {200, 503}
+    assert 1 <= statuses.count(200) < 50
+    assert all("busy" in told["error"] for status, told in answers if status == 503)
+    assert api(studio, "/api/generate", {"num": 1})[0] == 200
+
+
+def test_a_client_that_goes_away_takes_its_run_along(studio):
+    place = urlsplit(studio)
+    body = json.dumps({"num": 16, "steps": 128, "passes_per_level": 8}).encode()  # long
+    head = f"POST /api/generate HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+    with socket.create_connection((place.hostname, place.port), timeout=60) as connection:
+        connection.sendall(head + body)
+    assert api(studio, "/api/generate", {"num": 1})[0] == 200
+
+
+def test_a_token_is_asked_for_and_enough(model):
+    with running(model, "--token", TOKEN) as address:
+        assert api(address, "/api/model") == (401, {"error": "bring the token as `Authorization: Bearer TOKEN`"})
+        assert api(address, "/api/model", Authorization="Bearer wrong")[0] == 401
+        assert api(address, "/api/model", Authorization=f"Bearer {TOKEN}")[0] == 200
+        status, _, page = call(address, "/")
+        assert status == 401
+        assert b'type="password"' in page
+        assert b"gradio" not in page
+        large = b"x" * 2**19
+        assert call(address, "/studio/pictures", large)[0] == 413  # without the token nobody sends much
+        assert call(address, "/studio/login", b"token=wrong")[0] == 401
+        status, headers, _ = call(address, "/studio/login", f"token={TOKEN}".encode())
+        assert (status, headers["location"]) == (303, "/")
+        given = next(text for text in headers.get_all("set-cookie") if "pass" in text)
+        assert TOKEN not in given
+        assert call(address, "/", Cookie=given.split(";")[0])[0] == 200
+        assert call(address, f"/?token={TOKEN}")[0] == 303
+        assert call(address, "/config")[0] == 401
+
+
+def test_addresses_that_others_can_reach_need_a_token():
+    for host in ("127.0.0.1", "localhost", "::1", "127.3.2.1"):
+        assert is_loopback(host)
+        check_binding(host, 0, None)
+    for host in ("0.0.0.0", "::", "192.168.1.5", "example.org"):
+        with pytest.raises(InputError, match="which others can reach; give a --token"):
+            check_binding(host, 7860, None)
+        check_binding(host, 7860, TOKEN)
+    for token in ("", "short", "eight\nor more", "acht Zeichen ü"):
+        with pytest.raises(InputError, match="--token is too short or odd"):
+            check_binding("127.0.0.1", 7860, token)
+    with pytest.raises(InputError, match="--port is 70000"):
+        check_binding("127.0.0.1", 70000, None)

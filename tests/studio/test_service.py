@@ -1,0 +1,254 @@
+"""The service without a page: what it takes, what it refuses, and that its results are the pipeline's."""
+
+import dataclasses
+import json
+import shlex
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from studio.toy import noise_picture, toy_pipe
+
+from tokencritic.cli.main import main
+from tokencritic.errors import InputError
+from tokencritic.studio.commands import class_word, refine_command, sample_command
+from tokencritic.studio.service import Service
+from tokencritic.studio.views import png, step_facts, step_panels
+from tokencritic.studio.work import moved_picture
+
+
+@pytest.fixture(scope="module")
+def pipe():
+    return toy_pipe()
+
+
+@pytest.fixture
+def service(pipe):
+    service = Service(pipe, "MODEL")
+    yield service
+    service.close()
+
+
+def done(run):
+    assert run.finished.wait(60)
+    assert (run.state, run.message) == ("done", "")
+    return run.result
+
+
+def test_images_are_those_of_the_pipeline_and_every_step_is_counted(pipe, service):
+    seen = []
+    work = service.requests.generate({"classes": ["owl", "cat"], "num": 5, "seed": 7, "temperature": [1.2, 0.5]})
+    work.carry_out(pipe, lambda done, total, tokens: seen.append((done, total, tokens is None)))
+    result = done(service.submit("me", work))
+    expected = pipe([2, 0, 2, 0, 2], seed=7, temperature=(1.2, 0.5))
+    assert [np.asarray(image).tolist() for image in result.parts[0].images] == [
+        np.asarray(image).tolist() for image in expected
+    ]
+    assert result.parts[0].labels == (2, 0, 2, 0, 2)
+    assert seen[-1] == (4, 4, False)
+    assert [step for step, _, _ in seen] == sorted({step for step, _, _ in seen})
+    assert 0 < result.parts[0].mean_score < 1
+    assert result.parts[0].passes == pipe.defaults.passes(16)
+
+
+def test_rejection_counts_all_its_draws_and_has_no_trace(pipe, service):
+    seen = []
+    work = service.requests.generate({"num": 6, "candidates": 16, "steps": 2})
+    work.carry_out(pipe, lambda done, total, tokens: seen.append((done, total)))
+    assert seen[-1] == (4, 4)  # 64 candidates fit into a batch: 4 images, then 2, of 2 steps each
+    result = done(service.submit("me", work))
+    assert result.parts[0].trace is None
+    assert step_facts(result.parts[0], 0) == []
+    expected = pipe([0, 1, 2, 0, 1, 2], candidates=16, num_inference_steps=2)
+    assert [png(image) for image in result.parts[0].images] == [png(image) for image in expected]
+
+
+def test_refining_and_editing_are_the_pipelines(pipe, service):
+    picture = service.keep_picture("me", noise_picture(30, 20, 3), "x.png").image
+    assert (picture.size, picture.mode) == ((10, 10), pipe_mode(pipe))
+    result = done(service.submit("me", service.requests.refine(picture, {"class": 1, "ratio": 0.5, "seed": 3})))
+    assert png(result.parts[0].images[0]) == png(pipe.refine(picture, 1, ratio=0.5, seed=3)[0])
+    assert torch.equal(result.before.tokens, pipe.encode(picture))
+    result = done(service.submit("me", service.requests.refine(picture, {})))
+    assert result.parts[0].labels == tuple(pipe.classify(pipe.encode(picture)).tolist())
+
+    region = torch.zeros(16, dtype=torch.bool)
+    region[[1, 2, 5]] = True
+    work = service.requests.edit(picture, {"class": "owl", "region": [5, 1, 2], "seed": 9, "steps": 3})
+    result = done(service.submit("me", work))
+    expected = pipe.edit(picture, region, "owl", num_inference_steps=3, seed=9)
+    assert png(result.parts[0].images[0]) == png(expected[0])
+    assert torch.equal(result.region, region)
+    assert torch.equal(result.parts[0].tokens[0, ~region], result.before.tokens[0, ~region])
+
+
+def pipe_mode(pipe):
+    return "L" if pipe.tokenizer.channels == 1 else "RGB"
+
+
+def test_moving_a_picture_draws_anew_what_was_not_there(pipe, service):
+    picture = noise_picture()
+    moved, bare = moved_picture(pipe, picture, (1, 0))
+    before, after = np.asarray(picture), np.asarray(moved)
+    assert np.array_equal(after[:, 3:], before[:, :-3])  # a token is 3 pixels wide
+    assert np.array_equal(after[:, :3], before[:, :1].repeat(3, 1))
+    # The first token shows 2 pixels beside its margin, the second one the last of the 3 that were not there.
+    assert bare.view(4, 4).tolist() == [[True, True, False, False]] * 4
+    assert moved_picture(pipe, picture, (0, -1))[1].view(4, 4).tolist() == [[False] * 4] * 2 + [[True] * 4] * 2
+    same, none = moved_picture(pipe, picture, (0, 0))
+    assert np.array_equal(np.asarray(same), before)
+    assert not none.any()
+    result = done(service.submit("me", service.requests.edit(picture, {"class": 0, "move": [1, 0], "region": [3]})))
+    assert result.region.view(4, 4)[0].tolist() == [True, True, False, True]
+
+
+def test_two_ways_from_the_same_seeds(pipe, service):
+    variants = [{"sampler": "confidence", "steps": 3}, {"sampler": "critic", "selection_noise": 0.5}]
+    run = service.submit("me", service.requests.compare({"num": 2, "seed": 5}, variants))
+    result = done(run)
+    assert run.kind == "compare"
+    assert (run.done, run.total) == (3 + 4, 3 + 4)
+    for part, changes in zip(
+        result.parts, ({"sampler": "confidence", "num_inference_steps": 3}, variants[1]), strict=True
+    ):
+        assert [png(image) for image in part.images] == [png(image) for image in pipe([0, 1], seed=5, **changes)]
+
+
+def test_the_steps_of_an_image_show_what_its_trace_says(pipe, service):
+    part = done(service.submit("me", service.requests.generate({"num": 2}))).parts[0]
+    facts, picture = step_facts(part, 1), np.asarray(step_panels(pipe, part, 1))
+    steps = part.trace.steps
+    assert [fact.hidden for fact in facts] == [int(step.hidden[1].sum()) for step in steps]
+    assert facts[-1].hidden == 0
+    side = picture.shape[0] // 3
+    assert picture.shape == (3 * side, len(steps) * side, 3)
+    last = picture[:side, -side:][:: side // 12, :: side // 12]  # 10 pixels and a margin of 1 on each side
+    expected = np.asarray(part.images[1].convert("RGB"))
+    assert np.array_equal(last[1:-1, 1:-1], expected)
+    assert np.array_equal(picture[2 * side :, -side:], picture[:side, -side:])  # nothing is hidden at last
+    assert not np.array_equal(picture[2 * side :, :side], picture[:side, :side])
+
+
+COMMANDS = [
+    {"num": 3, "seed": 4, "classes": ["big dog", "cat"], "sampler": "confidence", "steps": 3, "selection_noise": 2.5},
+    {"num": 5, "seed": 2**40, "temperature": [1.1, 0.30000000000000004], "passes_per_level": 2, "schedule": "linear"},
+    {"num": 2, "candidates": 3, "reject_by": "critic", "steps": 2},
+]
+
+
+@pytest.mark.parametrize("values", COMMANDS)
+def test_the_command_line_makes_the_same_pixels(pipe, service, values, tmp_path, capsys):
+    pipe.save_pretrained(tmp_path / "a model")
+    work = service.requests.generate(values)
+    result = done(service.submit("me", work))
+    words = shlex.split(sample_command(str(tmp_path / "a model"), work, work.variants[0], pipe.class_names))
+    assert words.pop(0) == "token-critic"
+    assert main([*words, "--out", str(tmp_path / "out")]) == 0, capsys.readouterr().err
+    files = sorted((tmp_path / "out").glob("*_class*.png"))
+    assert len(files) == values["num"]
+    for file, image in zip(files, result.parts[0].images, strict=True):
+        with Image.open(file) as made:
+            assert np.array_equal(np.asarray(made), np.asarray(image))
+
+
+def test_the_command_line_refines_to_the_same_pixels(pipe, service, tmp_path, capsys):
+    pipe.save_pretrained(tmp_path / "model")
+    picture = service.keep_picture("me", noise_picture(40, 30, 3), "x.png").image
+    (tmp_path / "picture.png").write_bytes(png(picture))
+    work = service.requests.refine(picture, {"ratio": 0.7, "seed": 11, "steps": 5, "class": "big dog"})
+    result = done(service.submit("me", work))
+    words = shlex.split(
+        refine_command(str(tmp_path / "model"), work, 1, str(tmp_path / "picture.png"), pipe.class_names)
+    )
+    assert main([*words[1:], "--out", str(tmp_path / "out")]) == 0, capsys.readouterr().err
+    assert (tmp_path / "out" / "000_picture_refined.png").read_bytes() == png(result.parts[0].images[0])
+
+
+def test_classes_that_could_be_mistaken_are_written_as_numbers():
+    names = ["cat", "7", "Cat", "--out", "two words"]
+    assert [class_word(label, names) for label in range(5)] == ["0", "1", "2", "3", "two words"]
+    assert class_word(3, ()) == "3"
+
+
+BAD = {
+    "classes holds 'bird'": {"classes": ["bird"]},
+    "classes holds 3; expected 0 to 2": {"classes": [3]},
+    "classes holds None": {"classes": [None]},
+    "classes has 4 entries; the model has 3": {"classes": [0, 1, 2, 0]},
+    "num is 10000; expected a whole number from 1 to 64": {"num": 10000},
+    "num is 0;": {"num": 0},
+    "num is True;": {"num": True},
+    "num is 2.5;": {"num": 2.5},
+    "num is 'many';": {"num": "many"},
+    "steps is -3; expected a whole number from 1 to 128": {"steps": -3},
+    "steps is 1000;": {"steps": 1000},
+    f"seed is {2**80}; expected a whole number from 0 to": {"seed": 2**80},
+    "seed is -1;": {"seed": -1},
+    f"seed is {2**63 - 1}; expected": {"seed": 2**63 - 1, "num": 2},
+    "seed is nan;": {"seed": float("nan")},
+    "temperature is -1; expected a number from 0 to 100": {"temperature": -1},
+    "temperature is nan;": {"temperature": [1, float("nan")]},
+    "temperature has 3 entries": {"temperature": [1, 2, 3]},
+    "selection_noise is 'much';": {"selection_noise": "much"},
+    "guidance is 2.0; this model was trained without it": {"guidance": 2},
+    "sampler is 'best'; choose one of": {"sampler": "best"},
+    "sampler is ['critic']; expected a word": {"sampler": ["critic"]},
+    "schedule is 'quartic'": {"schedule": "quartic"},
+    "candidates is 17; expected a whole number from 1 to 16": {"candidates": 17},
+    "network passes; at most 50000": {"num": 64, "candidates": 16, "steps": 128},
+    "'path' is not known; choose from classes, num": {"path": "/etc/passwd"},
+    "the request is [1]; expected an object": [1],
+}
+
+
+@pytest.mark.parametrize("message", BAD)
+def test_what_is_wrong_is_said_in_one_line(service, message):
+    with pytest.raises(InputError) as error:
+        service.requests.generate(BAD[message])
+    assert message.replace("classes holds 'b", "class_labels holds 'b").replace(
+        "classes holds 3", "class_labels holds 3"
+    ) in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+BAD_EDITS = {
+    "region is empty": {},
+    "region is 16; expected a whole number from 0 to 15": {"region": [16]},
+    "region is {}; expected": {"region": [{}]},
+    "region is 'all'; expected a list": {"region": "all"},
+    "region has 17 entries": {"region": [0] * 17},
+    "move has 1 entries": {"move": [1]},
+    "move is 4; expected a whole number from -3 to 3": {"move": [4, 0]},
+    "candidates is 2; an edit is made without": {"region": [0], "candidates": 2},
+}
+
+
+@pytest.mark.parametrize("message", BAD_EDITS)
+def test_edits_that_cannot_be(service, message):
+    with pytest.raises(InputError) as error:
+        service.requests.edit(noise_picture(), BAD_EDITS[message])
+    assert message in str(error.value)
+
+
+def test_models_without_critic_or_classifier_say_so():
+    service = Service(toy_pipe(critic=False, classifier=False), "MODEL")
+    try:
+        for make, message in (
+            (lambda: service.requests.refine(noise_picture(), {"class": 0}), "the model has no critic"),
+            (lambda: service.requests.look(noise_picture(), {"class": 0}), "the model has no critic"),
+            (lambda: service.requests.edit(noise_picture(), {"region": [0]}), "the model has no classifier"),
+            (lambda: service.requests.generate({"sampler": "critic"}), "sampler is critic but the model has none"),
+            (lambda: service.requests.generate({"candidates": 2}), "reject_by is classifier, which the model does not"),
+        ):
+            with pytest.raises(InputError, match=message):
+                make()
+        part = done(service.submit("me", service.requests.generate({"num": 1}))).parts[0]
+        assert part.mean_score is None
+    finally:
+        service.close()
+
+
+def test_settings_in_a_result_can_be_written_as_json(service):
+    part = done(service.submit("me", service.requests.generate({"num": 1, "temperature": [1, 0.5]}))).parts[0]
+    assert json.loads(json.dumps(dataclasses.asdict(part.settings)))["sampler"] == "critic"

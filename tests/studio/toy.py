@@ -1,0 +1,54 @@
+"""A studio of a model that takes no time: random weights, 4 x 4 tokens, 3 classes; and pictures that strangers send."""
+
+import io
+import struct
+import zlib
+
+import numpy as np
+import torch
+from PIL import Image
+
+from tokencritic import Critic, Generator, TokenCriticPipeline, TransformerConfig
+from tokencritic.models.classifier import Classifier, ClassifierConfig
+from tokencritic.sampling.settings import SamplingSettings
+from tokencritic.tokenizers.compact import CompactConfig, CompactTokenizer
+
+SIZES = TransformerConfig(num_tokens=16, codebook_size=12, num_classes=3, width=16, layers=1, heads=2, mlp_width=32)
+
+
+def toy_pipe(critic=True, classifier=True):
+    """Images of 10 x 10 pixels in 4 x 4 tokens of 3 x 3, with a margin of 1."""
+    torch.manual_seed(0)
+    tokenizer = CompactTokenizer(CompactConfig(image_size=10, factor=3, margin=1, width=16, codebook_size=12)).eval()
+    generator = Generator(SIZES).eval()
+    critic = Critic.from_generator(generator).eval() if critic else None
+    classifier = Classifier(ClassifierConfig(image_size=10, num_classes=3, width=8)).eval() if classifier else None
+    pipe = TokenCriticPipeline(
+        tokenizer, generator, critic, classifier, ("cat", "big dog", "owl"), SamplingSettings(steps=4)
+    )
+    for part in pipe.parts.values():
+        for parameter in part.parameters():
+            parameter.data += 0.3 * torch.randn_like(parameter)
+    return pipe
+
+
+def png_bytes(image, form="PNG", **options):
+    file = io.BytesIO()
+    image.save(file, form, **options)
+    return file.getvalue()
+
+
+def bomb(side=20000):
+    """A PNG of many pixels in a few hundred bytes; its header is all that a decoder should look at."""
+
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", side, side, 8, 0, 0, 0, 0)
+    content = chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + content
+
+
+def noise_picture(width=10, height=10, channels=1, seed=0):
+    shape = (height, width) if channels == 1 else (height, width, channels)
+    return Image.fromarray(np.random.default_rng(seed).integers(0, 256, shape, np.uint8))
