@@ -2,14 +2,11 @@
 
 import json
 import socket
-import time
 from pathlib import Path
 
 import pytest
 from PIL import Image
 from studio.toy import toy_pipe
-
-from tokencritic import pretrained
 
 NOTEBOOK = Path(__file__).parents[1] / "docs" / "notebook.ipynb"
 MODEL = 'MODEL = "fashion-mnist"'
@@ -52,9 +49,6 @@ def test_every_cell_runs_on_a_small_model(tmp_path):
     assert sum(isinstance(value, Image.Image) for value in shown) == 5
 
 
-@pytest.mark.skipif("fashion-mnist" not in pretrained.names(), reason="the package has no embedded model")
-def test_it_runs_on_the_embedded_model_within_two_minutes():
-    start = time.perf_counter()
+def test_it_runs_on_the_embedded_model():
     shown = run(cells())
     assert sum(isinstance(value, Image.Image) for value in shown) == 5
-    assert time.perf_counter() - start < 120
