@@ -29,10 +29,10 @@ TOKENIZER = TokenizerPreset(
 )
 
 GENERATOR = GeneratorPreset(
-    # Wide and shallow, which a CPU likes: forward and backward, one core does 54 images/s at width 192, 71 to 77 at 160 and 87 to
-    # 97 at 128, so narrower saves less than it costs; and 16 images of 18 steps are to take less than 2 s. Normalised before
-    # each layer, which bears three times the learning rate: with 6 layers of width 128, after 150 steps of 64 images,
-    # validation loss 3.73 at 3e-3 against 4.05 for either order at 1e-3.
+    # Wide and shallow, which a CPU likes: forward and backward, one core does 54 images/s at width 192, 71 to 77 at 160 and
+    # 87 to 97 at 128, so narrower saves less than it costs; and 16 images of 18 steps are to take less than 2 s.
+    # Normalised before each layer, which bears three times the learning rate: with 6 layers of width 128, after 150 steps of
+    # 64 images, validation loss 3.73 at 3e-3 against 4.05 for either order at 1e-3.
     model=TransformerConfig(
         num_tokens=100,
         codebook_size=512,
