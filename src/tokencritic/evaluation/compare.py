@@ -75,9 +75,9 @@ def lines_at_passes(
 ) -> list[Line]:
     """The paper's Table 1: both samplers at equal numbers of network passes, each with the settings known to be best there."""
     lines = []
-    samplers: dict[Sampler, str] = {"confidence": "MaskGIT"} | (
-        {} if pipe.critic is None else {"critic": "Token-Critic"}
-    )
+    samplers: dict[Sampler, str] = {"confidence": "MaskGIT"}
+    if pipe.critic is not None:
+        samplers["critic"] = "Token-Critic"
     for count in passes:
         for sampler, name in samplers.items():
             found = tuned(sampler, count)
