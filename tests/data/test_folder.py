@@ -90,7 +90,6 @@ def test_synset_file_leaves_other_names_alone(tmp_path: Path) -> None:
         ("I;16", 257, "tif", "L", 1),
         ("CMYK", (0, 255, 255, 0), "tif", "RGB", (255, 0, 0)),
         ("CMYK", (255, 255, 255, 255), "jpg", "RGB", (0, 0, 0)),
-        ("YCbCr", (128, 128, 128), "tif", "RGB", (128, 128, 128)),
     ],
 )
 def test_modes(tmp_path: Path, mode: str, color: object, suffix: str, expected_mode: str, expected: object) -> None:

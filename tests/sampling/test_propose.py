@@ -73,7 +73,8 @@ def test_logits_of_a_wrong_shape_are_refused():
 
 
 def test_each_image_may_have_a_temperature_of_its_own():
-    generator = Generator(TransformerConfig(num_tokens=6, codebook_size=8, num_classes=2, width=8, layers=1, heads=1))
+    config = TransformerConfig(num_tokens=6, codebook_size=8, num_classes=2, width=8, layers=1, heads=1)
+    generator = Generator(config).eval()
     tokens = torch.full((3, 6), generator.mask_id)
     mask, labels, seeds = torch.ones(3, 6, dtype=torch.bool), torch.tensor([0, 1, 0]), torch.arange(3)
     mask[:, 0], tokens[:, 0] = False, 2
