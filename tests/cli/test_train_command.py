@@ -177,7 +177,7 @@ def test_bad_input_is_one_line_that_names_it(place, refused, tmp_path):
         (*generator, "--device", "cuda:9"): "--device is cuda:9",
         (*model, "--run", run): "--data is missing",
         (*model, "--data", place / "tokens"): "--run is missing",
-        (*model, "--data", place / "images.npz", "--run", run): "has no tokens.json",
+        (*model, "--data", place / "images.npz", "--run", run): "images.npz holds no packed tokens",
         critic: "--generator is missing",
         (*critic, "--generator", place / "t"): "has no config.json",
         (*critic, "--generator", place / "t/tokenizer"): "a TransformerConfig knows",

@@ -56,5 +56,5 @@ def test_damage_and_another_tokenizer_are_told(folder, tmp_path):
     with pytest.raises(InputError, match=r"cut\.npz is not a whole file of packed tokens"):
         TokenArrays.open(tmp_path / "cut.npz")
     np.savez(tmp_path / "other.npz", images=np.zeros(3))
-    with pytest.raises(InputError, match=r"other\.npz is not a whole file of packed tokens"):
+    with pytest.raises(InputError, match=r"other\.npz holds no packed tokens"):
         TokenArrays.open(tmp_path / "other.npz")

@@ -118,7 +118,9 @@ def _unpack(file: Path) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
     try:
         with file.open("rb") as opened, np.load(opened, allow_pickle=False) as arrays:
             content, tokens, labels = (arrays[name] for name in ("facts", "tokens", "labels"))
-    except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except KeyError as error:
+        raise InputError(f"{file} holds no packed tokens; expected those, or a folder that `tokenize` wrote") from error
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise InputError(f"{file} is not a whole file of packed tokens: {error}") from error
     facts = _check_facts(file, content.tobytes())
     _check_arrays(facts, (file, tokens), (file, labels))
