@@ -17,7 +17,7 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
-WAIT = 240_000  # milliseconds; on a machine that is busy with other work all is slow
+WAIT = 90_000  # milliseconds; on a machine that is busy with other work all is slow
 
 
 def is_elsewhere(url, studio):

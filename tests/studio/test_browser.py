@@ -73,7 +73,7 @@ def visit(browser, studio):
         page.on("request", lambda request: is_elsewhere(request.url, studio) and wrong.append(("sent", request.url)))
         page.on("response", lambda answer: answer.status >= 400 and wrong.append((answer.status, answer.url)))
         page.goto(studio, wait_until="domcontentloaded")
-        page.wait_for_selector("#generate-go")
+        page.wait_for_selector("body[data-ready] #generate-go")
         return page
 
     visiting.wrong = wrong
@@ -226,7 +226,7 @@ def test_a_reload_in_the_middle_of_a_run_finds_it_again(visit):
     page.click("#generate-cancel")
     page.wait_for_selector("#generate-result :text('Cancelled')")
     page.reload(wait_until="domcontentloaded")
-    page.wait_for_selector("#generate-go")
+    page.wait_for_selector("body[data-ready] #generate-go")
     generate(page, 2)
     page.reload(wait_until="domcontentloaded")
     page.wait_for_selector("#generate-result .tc-thumb")

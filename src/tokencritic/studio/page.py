@@ -13,6 +13,9 @@ _HERE = Path(__file__).parent
 CSS = (_HERE / "page.css").read_text(encoding="utf-8")
 HEAD = f"<script>{(_HERE / 'page.js').read_text(encoding='utf-8')}</script>"
 
+# Run when everything is in its place: who drives the page by a program waits for it.
+_READY = "() => { document.body.dataset.ready = 'yes' }"
+
 
 def theme() -> Base:
     """Of fonts that every system has: none is fetched. Small print is as dark as it must be to be read by all."""
@@ -41,6 +44,7 @@ def build_page(service: Service) -> gr.Blocks:
                     refine_tab(service, page, to_refine, tabs)
             with gr.Tab("Edit", id="edit"):
                 edit_tab(service, page, to_edit, tabs)
+        page.load(None, js=_READY)
     page.queue(max_size=256, default_concurrency_limit=None, api_open=False)
     return page
 
