@@ -252,3 +252,14 @@ def test_models_without_critic_or_classifier_say_so():
 def test_settings_in_a_result_can_be_written_as_json(service):
     part = done(service.submit("me", service.requests.generate({"num": 1, "temperature": [1, 0.5]}))).parts[0]
     assert json.loads(json.dumps(dataclasses.asdict(part.settings)))["sampler"] == "critic"
+
+
+def test_a_sampler_has_the_settings_that_tuning_found_for_it(pipe, tmp_path):
+    service = Service(pipe, str(tmp_path))
+    assert service.own_settings("confidence") == pipe.settings(sampler="confidence")
+    best = {"sampler": "confidence", "steps": 40, "temperature": [1.3, 0.7], "selection_noise": 5.5}
+    (tmp_path / "tuning-confidence-9.json").write_text(json.dumps({"best": best}))
+    found = service.own_settings("confidence")
+    assert (found.temperature, found.selection_noise, found.steps) == ((1.3, 0.7), 5.5, pipe.defaults.steps)
+    assert service.own_settings("critic") == pipe.settings(sampler="critic")
+    service.close()

@@ -3,7 +3,7 @@
 import dataclasses
 import random
 from collections.abc import Sequence
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import gradio as gr
 
@@ -96,7 +96,7 @@ def settings_controls(
         controls += _ranker_controls(service, shown, ranked)
 
     def with_own_settings(name: str) -> tuple[Any, ...]:
-        own = _shown(service, pipe.settings(sampler=name)) if name in samplers else shown
+        own = _shown(service, service.own_settings(cast("Sampler", name))) if name in samplers else shown
         return own["hot"], own["cold"], own["selection_noise"]
 
     sampler.input(with_own_settings, sampler, [hot, cold, noise], **QUIET)

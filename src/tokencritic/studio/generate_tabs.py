@@ -108,5 +108,5 @@ def _variant(service: Service, name: str) -> list[Any]:
     with gr.Column(min_width=280):
         gr.Markdown(f"### {name}")
         if name == "A":
-            return settings_controls(service, pipe.settings(sampler="confidence"))
-        return settings_controls(service, pipe.settings(sampler="halton" if pipe.critic is None else "critic"))
+            return settings_controls(service, service.own_settings("confidence"))
+        return settings_controls(service, service.own_settings("halton" if pipe.critic is None else "critic"))

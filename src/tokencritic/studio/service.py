@@ -7,12 +7,16 @@ import time
 import traceback
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from PIL import Image
 
 from tokencritic.errors import InputError
+from tokencritic.evaluation.tune import read_evidence
 from tokencritic.pipeline import TokenCriticPipeline
+from tokencritic.pretrained import place_of
+from tokencritic.sampling.settings import Sampler, SamplingSettings
 from tokencritic.studio.requests import Limits, Requests
 from tokencritic.studio.runs import Run
 from tokencritic.studio.uploads import read_upload
@@ -58,6 +62,16 @@ class Service:
         self._closed = False
         self._worker = threading.Thread(target=self._work, name="studio", daemon=True)
         self._worker.start()
+
+    def own_settings(self, sampler: Sampler) -> SamplingSettings:
+        """What suits a sampler: as tuning found it for this model where it was run, else the pipeline's own."""
+        plain = self.pipe.settings(sampler=sampler)
+        has_critic = self.pipe.critic is not None
+        if sampler == self.pipe.defaults.chosen_sampler(has_critic):
+            return plain
+        passes = plain.passes(self.pipe.tokenizer.num_tokens, has_critic)
+        found = read_evidence(Path(place_of(self.model)), sampler, passes)
+        return plain if found is None else replace(found, sampler=sampler, steps=plain.steps, candidates=1)
 
     def submit(self, client: str, work: Work) -> Run:
         """Take work in, or raise `Busy` at once. Nothing waits here."""
