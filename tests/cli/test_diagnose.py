@@ -124,7 +124,7 @@ def test_bad_input_is_one_line_and_nothing_is_written(pipe, model, tokens, tmp_p
     cases = {
         (tmp_path / "plain", *with_data): "has no critic to diagnose",
         (tmp_path / "other", *with_data): "was made with tokenizer",
-        (model,): "has no tokens.json",
+        (model,): "--data is missing",
         (model, "--data", tmp_path / "nowhere"): "nowhere has no tokens.json",
         (tmp_path / "nowhere", *with_data): "nowhere",
         (model, *with_data, "--num", 0): "--num is 0; it must be at least 1",

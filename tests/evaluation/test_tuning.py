@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 
+import numpy as np
 import pytest
 from evaluation import toy
 from hypothesis import given
@@ -142,6 +143,19 @@ def test_tuning_beats_bad_settings_within_its_budget_and_keeps_away_from_the_see
     again = tune(sets, meter, "critic", 9, 1000, first=60, seed=1)
     assert again.trials == found.trials
     assert meter.features.seen == found.images  # all from the cache
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_dozen_trials_see_every_part_of_the_ranges(world, seed):
+    own, *drawn = tuning.draw_settings(toy.make_pipe(world, temperature=0.3), "critic", 9, 13, seed)
+    assert own.temperature == 0.3
+    ends = [settings.temperature[1] for settings in drawn]
+    falls = [settings.temperature[0] - settings.temperature[1] for settings in drawn]
+    noises = [math.log(settings.selection_noise) for settings in drawn]
+    for values, low, high in ((ends, 0.4, 1.1), (falls, 0, 0.7), (noises, math.log(0.1), math.log(4))):
+        counts, _ = np.histogram(values, 3, (low - 1e-3, high + 1e-3))
+        assert counts.sum() == 12
+        assert counts.min() >= 2
 
 
 def test_steps_are_the_fewest_that_come_nearest_to_the_passes(world):

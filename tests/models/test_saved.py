@@ -121,6 +121,12 @@ def test_what_is_missing_in_a_folder_is_not_looked_for_on_the_hub(folder, monkey
             Generator.from_pretrained(place, **name)
 
 
+def test_the_weights_can_be_read_by_whom_any_new_file_can(folder, tmp_path):
+    plain = tmp_path / "plain"
+    plain.touch()
+    assert {file.stat().st_mode for file in folder.iterdir()} == {plain.stat().st_mode}
+
+
 def test_an_interrupted_overwrite_leaves_nothing_that_loads(folder, monkeypatch):
     import tokencritic.models.saved as module
 

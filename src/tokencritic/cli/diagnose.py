@@ -100,9 +100,12 @@ def _parse(arguments: list[str]) -> Namespace:
 
 
 def _open_tokens(given: Namespace, pipe: "TokenCriticPipeline") -> "TokenArrays":
-    from tokencritic.data.tokens import TokenArrays
+    from tokencritic.data.tokens import PACKED, TokenArrays
+    from tokencritic.pretrained import place_of
     from tokencritic.training.token_rows import check_fit
 
+    if given.data is None and not (Path(place_of(given.model)) / PACKED).is_file():
+        raise InputError(f"--data is missing, and {given.model} brings no {PACKED}; give tokens that `tokenize` wrote")
     arrays = TokenArrays.open(given.data or given.model, pipe.tokenizer.fingerprint())
     check_fit("generator", pipe.generator, arrays)
     check_fit("critic", pipe.critic, arrays)

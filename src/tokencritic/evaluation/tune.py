@@ -1,4 +1,4 @@
-"""The best settings of a sampler for a model: a random search, halved again and again on growing sample counts."""
+"""The best settings of a sampler for a model: settings all over the ranges, halved again and again on growing sample counts."""
 
 import dataclasses
 import json
@@ -22,8 +22,11 @@ from tokencritic.sampling.settings import Sampler, SamplingSettings
 TUNING_SEED = 2**56  # of the first image: far from the seeds of an evaluation, which must not measure what was tuned on
 
 # Ranges of the search; noise on a logarithmic scale. A temperature falls from end + fall to end.
-_NOISES: dict[Sampler, tuple[float, float]] = {"critic": (0.02, 1.0), "confidence": (1.0, 16.0)}
-_ENDS, _FALLS, _GUIDANCES = (0.2, 1.1), (0.0, 0.8), (1.1, 4.0)
+_NOISES: dict[Sampler, tuple[float, float]] = {"critic": (0.1, 4.0), "confidence": (1.0, 16.0)}
+_ENDS, _FALLS, _GUIDANCES = (0.4, 1.1), (0.0, 0.7), (1.1, 4.0)
+# Powers of 1/x with x^4 = x + 1: multiples of them, modulo 1, leave no large hole in the cube (Roberts, 2018), so that few
+# trials see more of it than random ones would.
+_STRIDES = 1.2207440846057596 ** -np.arange(1.0, 4.0)
 
 
 @dataclass(frozen=True)
@@ -120,22 +123,22 @@ def tune(
 def draw_settings(
     pipe: TokenCriticPipeline, sampler: Sampler, passes: int, count: int, seed: int
 ) -> list[SamplingSettings]:
-    """The model's own settings and `count` - 1 random ones, all of the same passes."""
+    """The model's own settings and `count` - 1 spread evenly from a random start, all of the same passes."""
     if sampler not in get_args(Sampler):
         raise InputError(f"sampler is {sampler!r}; choose one of {', '.join(get_args(Sampler))}")
     rng = np.random.default_rng(seed)
     guided = bool(getattr(getattr(pipe.generator, "config", None), "null_class", False))
     found = [pipe.settings(sampler=sampler)]
-    while len(found) < count:
-        end = rng.uniform(*_ENDS)
-        start = end + rng.uniform(*_FALLS)
-        noise = float(np.exp(rng.uniform(*np.log(_NOISES[sampler])))) if sampler not in WITHOUT_NOISE else None
+    for place in (rng.random(3) + np.arange(count - 1)[:, None] * _STRIDES) % 1:
+        end = np.interp(place[0], (0, 1), _ENDS)
+        start = end + np.interp(place[1], (0, 1), _FALLS)
+        noise = None if sampler in WITHOUT_NOISE else np.exp(np.interp(place[2], (0, 1), np.log(_NOISES[sampler])))
         guidance = float(rng.uniform(*_GUIDANCES)) if guided and rng.random() < 0.5 else 1.0
         found.append(
             dataclasses.replace(
                 found[0],
-                temperature=(round(start, 3), round(end, 3)),
-                selection_noise=None if noise is None else round(noise, 3),
+                temperature=(round(float(start), 3), round(float(end), 3)),
+                selection_noise=None if noise is None else round(float(noise), 3),
                 guidance=round(guidance, 2),
             )
         )
