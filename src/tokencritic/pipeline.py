@@ -23,7 +23,7 @@ from tokencritic.sampling.loop import sample
 from tokencritic.sampling.noise import as_seeds
 from tokencritic.sampling.propose import Proposal, evaluating
 from tokencritic.sampling.refine import refine
-from tokencritic.sampling.rejection import best_of, choose_ranker, fitting
+from tokencritic.sampling.rejection import best_among, best_of, choose_ranker, fitting
 from tokencritic.sampling.settings import SamplingSettings
 from tokencritic.tokenizers.tokenizer import Tokenizer
 
@@ -207,6 +207,20 @@ class TokenCriticPipeline:
         seeds, settings = as_seeds(seed, len(labels)), settings or self.refinement_settings()
         method = partial(refine, ratio=ratio)
         return self._draw(method, (tokens,), labels, seeds, settings, batch_size, callback_on_step_end, reject_with)
+
+    def choose_tokens(
+        self, candidates: Sequence[Tensor], labels: Tensor, settings: SamplingSettings, batch_size: int = 64
+    ) -> Tensor:
+        """The best of candidates drawn before, by the ranker that the settings name: what `sample_tokens` would have kept.
+
+        candidates: tokens (b, n) each, those of number 0, of number 1, and so on. Returns tokens (b, n) on the CPU.
+        """
+        settings = dataclasses.replace(settings, candidates=len(candidates))
+        ranker = choose_ranker(settings, self.critic, self.classifier, self.tokenizer.decode)
+        if ranker is None:
+            return candidates[0]
+        here = [tokens.to(self.device) for tokens in candidates]
+        return best_among(here, ranker, labels.to(self.device), batch_size).cpu()
 
     def _draw(
         self,

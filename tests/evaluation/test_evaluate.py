@@ -1,5 +1,6 @@
 """Evaluations in a world whose truth is known: their numbers, their cache, and what they refuse."""
 
+import dataclasses
 import json
 import math
 
@@ -11,7 +12,7 @@ from evaluation import toy
 from tokencritic.data.sources import open_source
 from tokencritic.errors import InputError
 from tokencritic.evaluation import Statistics, class_accuracy, fid, inception_score, kid, precision_recall
-from tokencritic.evaluation.cache import Chunks
+from tokencritic.evaluation.cache import Chunks, num_chunks
 from tokencritic.evaluation.evaluate import Meter
 from tokencritic.evaluation.image_sets import SourceImages
 from tokencritic.evaluation.manifold import density_coverage
@@ -240,6 +241,24 @@ def test_what_decides_the_images_decides_where_they_are_kept(pipe, world, tmp_pa
     named = SamplingSettings("critic", steps=9, selection_noise=0.2)
     assert place(settings=critic) == place(settings=named)  # 0.2 is the critic's own
     assert "pairs" not in (places[0] / "facts.json").read_text()
+
+
+def test_candidates_are_drawn_once_for_all_who_choose_among_them(tmp_path):
+    pipe = toy.make_pipe(toy.make_world())
+    sets = SampleSets(pipe, tmp_path, 300, seed=5)
+    settings = [dataclasses.replace(RANDOM, candidates=count, reject_by="critic") for count in (3, 2, 1)]
+    found, asked = [], []
+    for one in settings:
+        before = pipe.generator.__dict__.get("asked", 0)
+        [samples] = sets.of(one)
+        found.append(np.concatenate([samples.rows(chunk)["tokens"] for chunk in range(num_chunks(300))]))
+        asked.append(pipe.generator.__dict__.get("asked", 0) - before)
+        assert samples.seconds > sum(source.seconds for source in samples._sources) >= 0
+    assert asked[0] > 0
+    assert asked[1:] == [0, 0]
+    labels = torch.arange(300) % toy.CLASSES
+    for one, tokens in zip(settings, found, strict=True):
+        assert np.array_equal(tokens, pipe.sample_tokens(labels, 5, one).numpy())
 
 
 def test_random_classes_are_drawn_for_each_seed(pipe, tmp_path):

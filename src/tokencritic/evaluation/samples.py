@@ -2,7 +2,6 @@
 
 import dataclasses
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +18,7 @@ from tokencritic.evaluation.image_sets import ImageSet
 from tokencritic.pipeline import TokenCriticPipeline
 from tokencritic.sampling.loop import temperature_range
 from tokencritic.sampling.noise import philox
+from tokencritic.sampling.rejection import candidate_seeds
 from tokencritic.sampling.settings import SamplingSettings
 
 ClassOrder = Literal["balanced", "random"]
@@ -88,18 +88,37 @@ class SampleSets:
 
 
 class ModelSamples:
-    """One set of a model's images, an `ImageSet`. Its tokens are kept on disk; they are small."""
+    """One set of a model's images, an `ImageSet`. Its tokens are kept on disk; they are small.
+
+    candidate: of which number the images are among those of rejection sampling. Each number is kept as a set of its own, so
+    that 5 candidates are the first of 10, all rankers choose from the same, and the first are the images without rejection.
+    """
 
     def __init__(
-        self, sets: SampleSets, settings: SamplingSettings, seed: int, num: int, refinement: Refinement | None = None
+        self,
+        sets: SampleSets,
+        settings: SamplingSettings,
+        seed: int,
+        num: int,
+        refinement: Refinement | None = None,
+        candidate: int = 0,
     ) -> None:
         self.pipe, self.batch_size, self._num, self._seed = sets.pipe, sets.batch_size, num, seed
-        self.settings, self.refinement = settings, refinement
-        self._base = None if refinement is None else ModelSamples(sets, settings, seed, num)
+        self.settings, self.refinement, self._candidate = settings, refinement, candidate
+        self._sources: list[ModelSamples] = []  # sets that this one is made from
+        if refinement is not None:
+            self._sources = [ModelSamples(sets, settings, seed, num)]
+        elif settings.candidates > 1:
+            single = dataclasses.replace(settings, candidates=1)
+            self._sources = [
+                ModelSamples(sets, single, seed, num, candidate=number) for number in range(settings.candidates)
+            ]
         self.labels = labels_of(self._seeds(0, num), self.pipe.generator.num_classes, sets.classes)
         made_with = effective(settings, self.pipe)
         used = _parts_used(made_with)
         how: dict[str, Any] = {"settings": made_with, "seed": seed, "classes": sets.classes}
+        if candidate:
+            how["candidate"] = candidate
         if refinement is not None:
             used = used | {"critic"}
             how["refinement"] = {"ratio": refinement.ratio, "settings": effective(refinement.settings, self.pipe)}
@@ -128,7 +147,7 @@ class ModelSamples:
         """Seconds of sampling per image, as it was when they were made."""
         parts = [self.rows(chunk)["seconds"] for chunk in range(num_chunks(len(self)))]
         own = float(np.concatenate(parts).mean(dtype=np.float64))
-        return own if self._base is None else own + self._base.seconds
+        return own + sum(source.seconds for source in self._sources)
 
     def batch(self, start: int, stop: int) -> Tensor:
         """Images start to stop, of one chunk: float (b, c, h, w) in [0, 1]."""
@@ -148,24 +167,25 @@ class ModelSamples:
 
     def _make(self, chunk: int, numbers: range) -> Rows:
         labels = torch.from_numpy(self.labels[numbers.start : numbers.stop])
-        seeds = self._seeds(numbers.start, numbers.stop).tolist()
-        base = None
-        if self._base is not None:
-            first = chunk * CHUNK_ROWS
-            base = self._base.rows(chunk)["tokens"][numbers.start - first : numbers.stop - first]
+        seeds = candidate_seeds(self._seeds(numbers.start, numbers.stop), self._candidate).tolist()
+        first = chunk * CHUNK_ROWS
+        given = [
+            torch.from_numpy(
+                source.rows(chunk)["tokens"][numbers.start - first : numbers.stop - first].astype(np.int64)
+            )
+            for source in self._sources
+        ]
         start = time.perf_counter()
-        if base is None:
-            tokens = self.pipe.sample_tokens(labels, seeds, self.settings, self.batch_size)
+        if self.refinement is not None:
+            ratio, settings = self.refinement.ratio, self.refinement.settings
+            tokens = self.pipe.refine_tokens(given[0], labels, seeds, settings, self.batch_size, ratio=ratio)
+        elif given:
+            tokens = self.pipe.choose_tokens(given, labels, self.settings, self.batch_size)
         else:
-            tokens = self._refine(torch.from_numpy(base.astype(np.int64)), labels, seeds)
+            tokens = self.pipe.sample_tokens(labels, seeds, self.settings, self.batch_size)
         seconds = (time.perf_counter() - start) / len(numbers)
         kind = np.uint16 if self.pipe.tokenizer.codebook_size <= 2**16 else np.uint32
         return {"tokens": tokens.numpy().astype(kind), "seconds": np.full(len(numbers), seconds, np.float32)}
-
-    def _refine(self, tokens: Tensor, labels: Tensor, seeds: Sequence[int]) -> Tensor:
-        assert self.refinement is not None
-        ratio, settings = self.refinement.ratio, self.refinement.settings
-        return self.pipe.refine_tokens(tokens, labels, seeds, settings, self.batch_size, ratio=ratio)
 
     def _seeds(self, start: int, stop: int) -> Tensor:
         return torch.arange(self._seed + start, self._seed + stop)

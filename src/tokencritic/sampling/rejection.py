@@ -77,6 +77,20 @@ def best_of(
     return torch.cat(kept)
 
 
+@torch.no_grad()
+def best_among(candidates: Sequence[Tensor], rank: Ranker, labels: Tensor, batch_size: int = 64) -> Tensor:
+    """What `best_of` keeps, of candidates that are there already: those of number 0 for every image, of number 1, and so on.
+
+    candidates: each (b, n) int64. labels: (b,) int64. All on the ranker's device. Returns tokens (b, n).
+    """
+    ranks = []
+    for tokens in candidates:
+        parts = zip(tokens.split(batch_size), labels.split(batch_size), strict=True)
+        ranks.append(torch.cat([_check_ranks(rank(some, classes), len(some)) for some, classes in parts]))
+    chosen = torch.stack(ranks, dim=1).argmax(dim=1).to(labels.device)
+    return torch.stack(list(candidates))[chosen, torch.arange(len(labels), device=labels.device)]
+
+
 def _check_ranks(ranks: Tensor, count: int) -> Tensor:
     if ranks.shape != (count,) or ranks.isnan().any():
         came = f"shape {tuple(ranks.shape)}" if ranks.shape != (count,) else "NaN"
