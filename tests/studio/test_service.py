@@ -256,10 +256,13 @@ def test_settings_in_a_result_can_be_written_as_json(service):
 
 def test_a_sampler_has_the_settings_that_tuning_found_for_it(pipe, tmp_path):
     service = Service(pipe, str(tmp_path))
-    assert service.own_settings("confidence") == pipe.settings(sampler="confidence")
+    num_tokens, passes = pipe.tokenizer.num_tokens, pipe.defaults.passes(pipe.tokenizer.num_tokens)
+    found = service.own_settings("confidence")
+    assert found == dataclasses.replace(pipe.settings(sampler="confidence"), steps=found.steps)
+    assert found.passes(num_tokens) == passes
     best = {"sampler": "confidence", "steps": 40, "temperature": [1.3, 0.7], "selection_noise": 5.5}
     (tmp_path / "tuning-confidence-9.json").write_text(json.dumps({"best": best}))
     found = service.own_settings("confidence")
-    assert (found.temperature, found.selection_noise, found.steps) == ((1.3, 0.7), 5.5, pipe.defaults.steps)
+    assert (found.temperature, found.selection_noise, found.passes(num_tokens)) == ((1.3, 0.7), 5.5, passes)
     assert service.own_settings("critic") == pipe.settings(sampler="critic")
     service.close()
