@@ -5,35 +5,10 @@ import zlib
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
-from tokencritic import Critic, Generator, TokenCriticPipeline, TransformerConfig
+from tokencritic import TokenCriticPipeline
 from tokencritic.cli.main import main
-from tokencritic.models.classifier import Classifier, ClassifierConfig
-from tokencritic.tokenizers.compact import CompactConfig, CompactTokenizer
-
-SIZES = TransformerConfig(num_tokens=4, codebook_size=16, num_classes=3, width=16, layers=1, heads=2, mlp_width=32)
-
-
-@pytest.fixture(scope="module")
-def pipe():
-    torch.manual_seed(0)
-    generator = Generator(SIZES)
-    parts = (
-        CompactTokenizer(CompactConfig(image_size=8, width=16, codebook_size=16)),
-        generator,
-        Critic.from_generator(generator),
-        Classifier(ClassifierConfig(image_size=8, num_classes=3, width=8)),
-    )
-    return TokenCriticPipeline(*(part.eval() for part in parts), class_names=("cat", "dog", "owl"))
-
-
-@pytest.fixture(scope="module")
-def model(pipe, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("model")
-    pipe.save_pretrained(folder)
-    return folder
 
 
 @pytest.fixture

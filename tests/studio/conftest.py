@@ -1,10 +1,24 @@
-"""One studio for all tests that need one."""
+"""A service for each test, and one studio for all that need one."""
 
 import os
 
 import pytest
 from studio.live import running
 from studio.toy import toy_pipe
+
+from tokencritic.studio.service import Service
+
+
+@pytest.fixture(scope="module")
+def pipe():
+    return toy_pipe()
+
+
+@pytest.fixture
+def service(pipe):
+    service = Service(pipe, "MODEL")
+    yield service
+    service.close()
 
 
 @pytest.fixture(scope="session")

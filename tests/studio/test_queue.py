@@ -3,30 +3,12 @@
 import threading
 
 import pytest
-from studio.toy import noise_picture, toy_pipe
+from studio.toy import done, noise_picture
 
 from tokencritic.errors import InputError
 from tokencritic.studio.requests import Limits
 from tokencritic.studio.service import Busy, Service
 from tokencritic.studio.work import Result
-
-
-@pytest.fixture(scope="module")
-def pipe():
-    return toy_pipe()
-
-
-@pytest.fixture
-def service(pipe):
-    service = Service(pipe, "MODEL")
-    yield service
-    service.close()
-
-
-def done(run):
-    assert run.finished.wait(60)
-    assert (run.state, run.message) == ("done", "")
-    return run.result
 
 
 class Clock:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from studio.toy import noise_picture, toy_pipe
+from studio.toy import done, noise_picture, toy_pipe
 
 from tokencritic.cli.main import main
 from tokencritic.errors import InputError
@@ -16,24 +16,6 @@ from tokencritic.studio.commands import class_word, refine_command, sample_comma
 from tokencritic.studio.service import Service
 from tokencritic.studio.views import png, step_facts, step_panels
 from tokencritic.studio.work import moved_picture
-
-
-@pytest.fixture(scope="module")
-def pipe():
-    return toy_pipe()
-
-
-@pytest.fixture
-def service(pipe):
-    service = Service(pipe, "MODEL")
-    yield service
-    service.close()
-
-
-def done(run):
-    assert run.finished.wait(60)
-    assert (run.state, run.message) == ("done", "")
-    return run.result
 
 
 def test_images_are_those_of_the_pipeline_and_every_step_is_counted(pipe, service):

@@ -52,3 +52,10 @@ def bomb(side=20000):
 def noise_picture(width=10, height=10, channels=1, seed=0):
     shape = (height, width) if channels == 1 else (height, width, channels)
     return Image.fromarray(np.random.default_rng(seed).integers(0, 256, shape, np.uint8))
+
+
+def done(run):
+    """What a run came to, once it has come to an end."""
+    assert run.finished.wait(60)
+    assert (run.state, run.message) == ("done", "")
+    return run.result
