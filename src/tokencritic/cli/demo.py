@@ -45,7 +45,7 @@ def main(arguments: list[str]) -> None:
     if given.rows < 1:
         raise InputError(f"--rows is {given.rows}; it must be at least 1")
 
-    from tokencritic.evaluation.tune import settings_at
+    from tokencritic.evaluation.tune import own_settings
     from tokencritic.pictures import before_and_after, run_of, samples_compared, save, write_steps
     from tokencritic.pipeline import TokenCriticPipeline
     from tokencritic.pretrained import place_of
@@ -53,9 +53,8 @@ def main(arguments: list[str]) -> None:
     pipe = TokenCriticPipeline.from_pretrained(given.model).to(check_device(given.device))
     if pipe.critic is None:
         raise InputError(f"{given.model} has no critic; the demo shows what a critic does")
-    critic = pipe.settings(sampler="critic", candidates=1)
-    passes = critic.passes(pipe.tokenizer.num_tokens)
-    maskgit = settings_at(Path(place_of(given.model)), pipe, "confidence", passes)
+    place = Path(place_of(given.model))
+    maskgit, critic = own_settings(place, pipe, "confidence"), own_settings(place, pipe, "critic")
     classes = list(range(min(_MOST_CLASSES, pipe.generator.num_classes)))
     labels = pipe.labels(classes * given.rows)
     baseline = _sample("MaskGIT", pipe, labels, given.seed, maskgit)

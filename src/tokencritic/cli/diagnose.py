@@ -14,7 +14,7 @@ from tokencritic.errors import InputError
 if TYPE_CHECKING:
     from tokencritic.data.tokens import TokenArrays
     from tokencritic.pipeline import TokenCriticPipeline
-    from tokencritic.sampling.settings import SamplingSettings
+    from tokencritic.sampling.settings import Sampler, SamplingSettings
 
 
 def main(arguments: list[str]) -> None:
@@ -113,15 +113,18 @@ def _open_tokens(given: Namespace, pipe: "TokenCriticPipeline") -> "TokenArrays"
 
 
 def _settings(given: Namespace, pipe: "TokenCriticPipeline") -> "dict[str, SamplingSettings]":
-    """By sampler: the one that is asked for, or both that the paper compares."""
+    """By sampler: the one that is asked for, or both that the paper compares, at equal passes unless told otherwise."""
+    from tokencritic.evaluation.tune import own_settings
+    from tokencritic.pretrained import place_of
+
     changes = settings_of(given)
     if changes.get("candidates", 1) > 1:
         raise InputError(f"--candidates is {given.candidates}; only images made without rejection can be diagnosed")
     if given.sampler is None and given.selection_noise is not None:
         raise InputError("--selection_noise means another thing to each sampler; name one with --sampler")
-    changes["candidates"] = 1  # whatever the model's default is
-    samplers = [changes.pop("sampler")] if given.sampler else ["critic", "confidence"]
-    found = {sampler: pipe.settings(sampler=sampler, **changes) for sampler in samplers}
+    samplers: list[Sampler] = [changes.pop("sampler")] if given.sampler else ["critic", "confidence"]
+    place = Path(place_of(given.model))
+    found = {sampler: dataclasses.replace(own_settings(place, pipe, sampler), **changes) for sampler in samplers}
     for settings in found.values():  # one image in one step: what the model cannot do shows before the long work
         pipe.sample_tokens(pipe.labels(0), 0, dataclasses.replace(settings, steps=1))
     return found

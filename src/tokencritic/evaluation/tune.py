@@ -200,6 +200,16 @@ def settings_at(folder: Path, pipe: TokenCriticPipeline, sampler: Sampler, passe
     return dataclasses.replace(settings, steps=steps_for(pipe, settings, passes))
 
 
+def own_settings(folder: Path, pipe: TokenCriticPipeline, sampler: Sampler) -> SamplingSettings:
+    """What suits a sampler of a model, without rejection: the model's defaults for the sampler that they are made for; for
+    another what `settings_at` finds, at the network passes of those defaults.
+    """
+    plain, has_critic = pipe.settings(candidates=1), pipe.critic is not None
+    if sampler == plain.chosen_sampler(has_critic):
+        return dataclasses.replace(plain, sampler=sampler)
+    return settings_at(folder, pipe, sampler, plain.passes(pipe.tokenizer.num_tokens, has_critic))
+
+
 def write_defaults(folder: Path, settings: SamplingSettings) -> None:
     """Make settings the defaults of a model folder; nothing else in it changes."""
     facts = read_json(folder / PIPELINE)

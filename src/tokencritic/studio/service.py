@@ -7,13 +7,13 @@ import time
 import traceback
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from PIL import Image
 
 from tokencritic.errors import InputError
-from tokencritic.evaluation.tune import settings_at
+from tokencritic.evaluation.tune import own_settings
 from tokencritic.pipeline import TokenCriticPipeline
 from tokencritic.pretrained import place_of
 from tokencritic.sampling.settings import Sampler, SamplingSettings
@@ -64,15 +64,8 @@ class Service:
         self._worker.start()
 
     def own_settings(self, sampler: Sampler) -> SamplingSettings:
-        """What suits a sampler: as tuning found it for this model where it was run, else the pipeline's own.
-
-        The steps are those that take the network passes of the default sampler: as compared, so shown.
-        """
-        plain, has_critic = self.pipe.settings(), self.pipe.critic is not None
-        if sampler == plain.chosen_sampler(has_critic):
-            return self.pipe.settings(sampler=sampler)
-        passes = replace(plain, candidates=1).passes(self.pipe.tokenizer.num_tokens, has_critic)
-        return settings_at(Path(place_of(self.model)), self.pipe, sampler, passes)
+        """What suits a sampler of this model."""
+        return own_settings(Path(place_of(self.model)), self.pipe, sampler)
 
     def submit(self, client: str, work: Work) -> Run:
         """Take work in, or raise `Busy` at once. Nothing waits here."""
