@@ -97,9 +97,9 @@ def settings_controls(
 
     def with_own_settings(name: str) -> tuple[Any, ...]:
         own = _shown(service, service.own_settings(cast("Sampler", name))) if name in samplers else shown
-        return own["steps"], own["hot"], own["cold"], own["selection_noise"]
+        return own["hot"], own["cold"], own["selection_noise"]
 
-    sampler.input(with_own_settings, sampler, [steps, hot, cold, noise], **QUIET)
+    sampler.input(with_own_settings, sampler, [hot, cold, noise], **QUIET)
     return controls
 
 
