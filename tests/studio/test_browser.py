@@ -28,6 +28,7 @@ from studio.browsing import (
 from studio.toy import noise_picture, png_bytes
 
 from tokencritic import TokenCriticPipeline
+from tokencritic.evaluation.tune import steps_for
 from tokencritic.pictures.colours import HIDDEN
 
 SCREENSHOTS = os.environ.get("TOKENCRITIC_SCREENSHOTS")
@@ -146,13 +147,16 @@ def test_compare_shows_two_ways_side_by_side(visit, pipe):
     page.click("#compare-go")
     page.wait_for_selector("#compare-result .tc-columns")
     shown = shown_pixels(page, "#compare-result .tc-columns > div:nth-child(1) .tc-thumb img")
-    expected = pipe([0, 1, 2, 0, 1, 2, 0, 1], sampler="confidence")
+    passes = pipe.defaults.passes(pipe.tokenizer.num_tokens)
+    steps = steps_for(pipe, pipe.settings(sampler="confidence"), passes)
+    expected = pipe([0, 1, 2, 0, 1, 2, 0, 1], num_inference_steps=steps, sampler="confidence")
     assert all(
         np.array_equal(image, np.asarray(right.convert("RGB"))) for image, right in zip(shown, expected, strict=True)
     )
     headings = page.locator("#compare-result h3").all_inner_texts()
-    assert headings == ["A: confidence, 4 steps", "B: critic, 4 steps"]
-    assert page.inner_text("#compare-result").count("mean score") == 2
+    assert headings == [f"A: confidence, {steps} steps", "B: critic, 4 steps"]
+    told = page.inner_text("#compare-result")
+    assert (told.count("mean score"), told.count(f"{passes} network passes each")) == (2, 2)
 
 
 @of_the_toy
