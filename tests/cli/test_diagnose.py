@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 
 import numpy as np
 import pytest
@@ -111,6 +112,17 @@ def test_a_model_that_brings_its_tokens_needs_no_data(pipe, tokens, tmp_path):
     TokenArrays.open(tokens).pack(tmp_path / "model/tokens.npz")
     assert run(tmp_path / "model", "--num", 3, "--out", tmp_path / "out") == 0
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == FILES
+
+
+def test_samplers_are_watched_at_equal_passes_as_tuning_found_them(model, tokens, tmp_path):
+    tuned = shutil.copytree(model, tmp_path / "model")
+    best = {"sampler": "confidence", "steps": 9, "temperature": [1.3, 0.7], "selection_noise": 5.5}
+    (tuned / "tuning-confidence-7.json").write_text(json.dumps({"best": best}))
+    assert run(tuned, "--data", tokens, "--num", 4, "--held_out", 0.1, "--out", tmp_path / "out") == 0
+    found = json.loads((tmp_path / "out/diagnosis.json").read_text())["sampling"]
+    assert found["critic"]["passes"] == found["confidence"]["passes"] == 7
+    settings = found["confidence"]["settings"]
+    assert (settings["temperature"], settings["selection_noise"]) == ([1.3, 0.7], 5.5)
 
 
 def test_bad_input_is_one_line_and_nothing_is_written(pipe, model, tokens, tmp_path, capsys):
