@@ -146,26 +146,26 @@ class TokenCriticPipeline:
             raise InputError("the model has no critic to say which tokens to refine")
         return self.settings(num_inference_steps, **{"sampler": "critic", **changes})
 
-    def labels(self, class_labels: ClassLabels, num_images_per_label: int = 1) -> Tensor:
-        """Numbers or names -> (b,) int64, each repeated."""
+    def labels(self, class_labels: ClassLabels, num_images_per_label: int = 1, called: str = "class_labels") -> Tensor:
+        """Numbers or names -> (b,) int64, each repeated. called: what an error calls them."""
         if num_images_per_label < 1:
             raise InputError(f"num_images_per_label is {num_images_per_label}; it must be at least 1")
         wanted = [class_labels] if isinstance(class_labels, int | Integral | str) else list(class_labels)
         if not wanted:
-            raise InputError("class_labels is empty; give at least one class")
-        numbers = [self._label(label) for label in wanted]
+            raise InputError(f"{called} is empty; give at least one class")
+        numbers = [self._label(label, called) for label in wanted]
         return torch.tensor(numbers, dtype=torch.int64).repeat_interleave(num_images_per_label)
 
-    def _label(self, label: int | str) -> int:
+    def _label(self, label: int | str, called: str) -> int:
         classes = getattr(self.generator, "num_classes", len(self.class_names))
         if isinstance(label, str) and not label.isdecimal():
             matches = [i for i, name in enumerate(self.class_names) if name.lower() == label.lower()]
             if not matches:
                 some = ", ".join(self.class_names[:10]) or "none: give numbers"
-                raise InputError(f"class_labels holds {label!r}; the model's class names are {some}")
+                raise InputError(f"{called} holds {label!r}; the model's class names are {some}")
             return matches[0]
         if not isinstance(label, Integral | str) or not 0 <= int(label) < classes:
-            raise InputError(f"class_labels holds {label}; expected 0 to {classes - 1}, or a class name")
+            raise InputError(f"{called} holds {label}; expected 0 to {classes - 1}, or a class name")
         return int(label)
 
     def _guided(self, guidance: float) -> Any:

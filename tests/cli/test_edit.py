@@ -160,7 +160,7 @@ def test_bad_input_is_one_line_and_nothing_is_written(pipe, model, image, tmp_pa
         (model, image, *box, "--batch_size", 0): "--batch_size is 0",
         (model, image, *box, "--seed", -1): "seeds holds",
         (model, image, *box, "--steps", 0): "steps is 0",
-        (model, image, *box, "--classes", "bird"): "class_labels holds 'bird'",
+        (model, image, *box, "--classes", "bird"): "--classes holds 'bird'",
         (model, image, *box, "--classes", 0, 1): "--classes has 2 entries for 4 images",
         (model, image, *box, "--guidance", 2): "guidance",
         (model, text, *box): "text.png is no image that can be read",

@@ -96,7 +96,7 @@ def test_bad_input_is_one_line_and_nothing_is_written(pipe, model, images, tmp_p
         (model, tmp_path / "nowhere.png"): "nowhere.png is no image that can be read: No such file or directory",
         (model, tmp_path): "is no image that can be read: Is a directory",
         (model, good, "--ratio", 0): "ratio is 0.0; it must lie in (0, 1]",
-        (model, good, "--classes", "bird"): "class_labels holds 'bird'",
+        (model, good, "--classes", "bird"): "--classes holds 'bird'",
         (model, good, "--classes", 0, 1): "--classes has 2 entries for 1 images",
         (model, good, "--steps", 0): "steps is 0",
         (model, good, "--sampler", "confidence"): "sampler is confidence",

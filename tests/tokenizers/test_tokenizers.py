@@ -159,6 +159,16 @@ def test_a_margin_fits_an_image_to_the_grid_and_is_cut_off_again() -> None:
     assert plain.decode(tokens)[..., 1:-1, 1:-1].equal(tokenizer.decode(tokens))
 
 
+@pytest.mark.parametrize(("kernel", "alone"), [(1, True), (3, False)])
+def test_with_an_encoder_kernel_of_1_a_token_tells_of_its_own_pixels_alone(kernel: int, alone: bool) -> None:
+    tokenizer = CompactTokenizer(CompactConfig(image_size=12, width=16, codebook_size=16, encoder_kernel=kernel))
+    images = torch.rand(1, 1, 12, 12)
+    changed = images.clone()
+    changed[..., 4:8, 4:8] = torch.rand(4, 4)  # the middle one of 3 x 3 patches
+    same = (tokenizer.to_latents(images) == tokenizer.to_latents(changed)).all(1).flatten()
+    assert same.tolist() == [place != 4 and alone for place in range(9)]
+
+
 def test_impossible_sizes_of_a_compact_tokenizer_are_refused() -> None:
     with pytest.raises(InputError, match="image_size is 30; it must be a positive multiple of 4"):
         CompactTokenizer(CompactConfig(image_size=30))
@@ -166,3 +176,5 @@ def test_impossible_sizes_of_a_compact_tokenizer_are_refused() -> None:
         CompactTokenizer(CompactConfig(factor=3, margin=2))
     with pytest.raises(InputError, match="decoder_blocks is -1"):
         CompactConfig(decoder_blocks=-1)
+    with pytest.raises(InputError, match="encoder_kernel is 2; it must be odd"):
+        CompactConfig(encoder_kernel=2)

@@ -42,7 +42,7 @@ def labels_for(pipe: "TokenCriticPipeline", tokens: "Tensor", classes: list[str]
         raise InputError(
             f"--classes has {len(classes)} entries for {len(tokens)} images; give one for each, or one for all"
         )
-    labels = pipe.labels(classes)
+    labels = pipe.labels(classes, called="--classes")
     return labels.expand(len(tokens)) if len(labels) == 1 else labels
 
 

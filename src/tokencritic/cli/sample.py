@@ -52,7 +52,7 @@ def main(arguments: list[str]) -> None:
 
     pipe = TokenCriticPipeline.from_pretrained(given.model).to(check_device(given.device))
     settings = pipe.settings(**settings_of(given))
-    classes = pipe.labels(given.classes or list(range(pipe.generator.num_classes)))
+    classes = pipe.labels(given.classes or list(range(pipe.generator.num_classes)), called="--classes")
     labels = classes.repeat(-(-given.num // len(classes)))[: given.num]
     seeds = as_seeds(given.seed, given.num)
     trace = Trace(MOST_IMAGES) if given.trace else None

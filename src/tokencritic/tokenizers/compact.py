@@ -22,7 +22,8 @@ class CompactConfig:
     image_size: pixels along each side. channels: 3 for colour, 1 for grey. codebook_size: how many codes there are.
     factor: pixels along each side of one token. margin: black pixels that are added around the image, so that its size becomes
     a multiple of the factor, and cut off again. width: channels of the network. encoder_blocks, decoder_blocks: residual
-    blocks of each side. code_width: numbers in one code.
+    blocks of each side. encoder_kernel: of the encoder's convolutions; with 1, a token tells of its own pixels alone.
+    code_width: numbers in one code.
     """
 
     image_size: int = 28
@@ -32,6 +33,7 @@ class CompactConfig:
     width: int = 64
     encoder_blocks: int = 1
     decoder_blocks: int = 2
+    encoder_kernel: int = 3
     codebook_size: int = 512
     code_width: int = 8
 
@@ -42,6 +44,8 @@ class CompactConfig:
         for name in ("margin", "encoder_blocks", "decoder_blocks"):
             if getattr(self, name) < 0:
                 raise InputError(f"{name} is {getattr(self, name)}; it must be 0 or more")
+        if self.encoder_kernel < 1 or self.encoder_kernel % 2 == 0:
+            raise InputError(f"encoder_kernel is {self.encoder_kernel}; it must be odd")
 
 
 FASHION_MNIST = CompactConfig(factor=3, margin=1)  # 10 x 10 tokens: with 7 x 7, what is lost limits every sample
@@ -57,8 +61,9 @@ class CompactTokenizer(Tokenizer):
         super().__init__(config, config.factor, config.margin)
         self.factor, self.margin = config.factor, config.margin
         pixels = config.channels * config.factor**2
-        self.embed = nn.Conv2d(pixels, config.width, 3, padding=1)
-        self.encoder = nn.Sequential(*(Block(config.width) for _ in range(config.encoder_blocks)))
+        kernel = config.encoder_kernel
+        self.embed = nn.Conv2d(pixels, config.width, kernel, padding=kernel // 2)
+        self.encoder = nn.Sequential(*(Block(config.width, kernel) for _ in range(config.encoder_blocks)))
         self.to_code = nn.Sequential(ChannelNorm(config.width), nn.Conv2d(config.width, config.code_width, 1))
         self.quantizer = Quantizer(config.codebook_size, config.code_width)
         self.from_code = nn.Conv2d(config.code_width, config.width, 3, padding=1)
@@ -86,12 +91,12 @@ class CompactTokenizer(Tokenizer):
 
 
 class Block(nn.Module):
-    """A 3x3 convolution for the neighbourhood and a 1x1 for the channels, with a residual sum."""
+    """A convolution for the neighbourhood, of 3x3 if not said otherwise, and a 1x1 for the channels, with a residual sum."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, kernel: int = 3) -> None:
         super().__init__()
         self.norm = ChannelNorm(width)
-        self.mix = nn.Conv2d(width, width, 3, padding=1)
+        self.mix = nn.Conv2d(width, width, kernel, padding=kernel // 2)
         self.out = nn.Conv2d(width, width, 1)
 
     def forward(self, x: Tensor) -> Tensor:
