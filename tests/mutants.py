@@ -130,7 +130,7 @@ MUTANTS = {
     ),
     "a revoking step with equal k skipped": (
         "sampling/loop.py",
-        "(before == num_free or not revokes)",
+        "(before == num_free or not revokes_at(scorer, step))",
         "True",
         "tests/sampling/test_loop.py",
     ),

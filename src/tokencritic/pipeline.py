@@ -139,12 +139,12 @@ class TokenCriticPipeline:
         return SamplingSettings(**kept | changes)
 
     def refinement_settings(self, num_inference_steps: int = 9, **changes: Any) -> SamplingSettings:
-        """The model's defaults for refining: 9 steps, and the critic chooses unless told otherwise."""
+        """The model's defaults for refining: 9 steps, and the critic chooses, to the end, unless told otherwise."""
         if changes.get("sampler") == "confidence":
             raise InputError("sampler is confidence, which knows only tokens it drew itself; refine with critic")
         if self.critic is None and changes.get("sampler") is None:
             raise InputError("the model has no critic to say which tokens to refine")
-        return self.settings(num_inference_steps, **{"sampler": "critic", **changes})
+        return self.settings(num_inference_steps, **{"sampler": "critic", "critic_until": 0.0, **changes})
 
     def labels(self, class_labels: ClassLabels, num_images_per_label: int = 1, called: str = "class_labels") -> Tensor:
         """Numbers or names -> (b,) int64, each repeated. called: what an error calls them."""

@@ -156,6 +156,22 @@ def test_a_dozen_trials_see_every_part_of_the_ranges(world, seed):
         counts, _ = np.histogram(values, 3, (low - 1e-3, high + 1e-3))
         assert counts.sum() == 12
         assert counts.min() >= 2
+    untils = [settings.critic_until for settings in drawn]
+    counts, _ = np.histogram(untils, 3, (0, 0.9))
+    assert counts.sum() == 12
+    assert counts.min() >= 1
+    assert 1 <= untils.count(0) <= 5
+
+
+def test_noise_on_logits_is_sought_in_their_own_unit_and_only_a_critic_hands_over(world):
+    pipe = toy.make_pipe(world)
+    plain = tuning.draw_settings(pipe, "critic", 9, 6, 0)[1:]
+    pipe.defaults = dataclasses.replace(pipe.defaults, noise_on="logit")
+    logit = tuning.draw_settings(pipe, "critic", 9, 6, 0)[1:]
+    for one, other in zip(plain, logit, strict=True):
+        assert other.selection_noise == pytest.approx(10 * one.selection_noise, abs=0.01)
+        assert other.noise_on == "logit"
+    assert {settings.critic_until for settings in tuning.draw_settings(pipe, "confidence", 9, 6, 0)} == {0.0}
 
 
 def test_steps_are_the_fewest_that_come_nearest_to_the_passes(world):

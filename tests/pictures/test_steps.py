@@ -33,6 +33,16 @@ def test_there_is_a_frame_for_each_step_with_three_panels_of_each_image(num_imag
             assert all(places(frame, panel) for panel in panels(step, image, times)), (step.index, image)
 
 
+def test_scores_in_another_unit_than_probabilities_are_shown_by_their_rank():
+    trace = toy_trace(1)
+    for step in trace.steps[:-1]:
+        step.scores.mul_(9).add_(5)  # all of them beyond 1
+    wanted = panels(trace.steps[1], 0, 15, "rank")
+    by_rank, clipped = (step_frames(run_of("critic", trace, known), ToyTokenizer())[1] for known in (False, True))
+    assert all(places(by_rank, panel) for panel in wanted)
+    assert not places(clipped, wanted[1])
+
+
 def test_images_stand_side_by_side_and_their_panels_below_each_other():
     trace = toy_trace(3)
     frame = step_frames(run_of("critic", trace), ToyTokenizer())[1]

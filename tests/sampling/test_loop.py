@@ -19,7 +19,7 @@ GENERATOR = Generator(TINY).eval()
 CRITIC = Critic.from_generator(GENERATOR).eval()
 for _parameter in [*GENERATOR.parameters(), *CRITIC.parameters()]:  # away from the flat start, so that choices differ
     _parameter.data += 0.1 * torch.randn_like(_parameter)
-SCORERS = [CriticScorer(CRITIC), ConfidenceScorer(), RandomScorer(), HaltonScorer()]
+SCORERS = [CriticScorer(CRITIC), CriticScorer(CRITIC, until=0.6), ConfidenceScorer(), RandomScorer(), HaltonScorer()]
 WORLD = MarkovWorld.random(num_tokens=6, states=3, classes=2, seed=3)
 
 scorers = st.sampled_from(SCORERS)
@@ -77,9 +77,14 @@ def test_needless_passes_are_not_run():
     generator_calls.clear()
     sample(generator, ConfidenceScorer(), [1], steps=64)  # 16 tokens cannot be kept in more than 16 rounds
     assert len(generator_calls) == 16
+    generator_calls.clear()
+    critic_calls.clear()
+    sample(generator, CriticScorer(critic, until=0.5), [1], steps=64)
+    # 14 of the critic's 32 steps hide all 16 tokens again; the 12 that it leaves hidden take 12 rounds at most.
+    assert (len(critic_calls), len(generator_calls)) == (18, 18 + 12)
 
 
-@pytest.mark.parametrize("scorer", SCORERS[1:])
+@pytest.mark.parametrize("scorer", SCORERS[2:])
 def test_kept_tokens_stay_kept_without_a_critic(scorer):
     trace = Trace()
     tokens = sample(GENERATOR, scorer, [0, 1, 2], steps=7, on_step=trace)
@@ -97,6 +102,21 @@ def test_a_critic_takes_kept_tokens_back():
         assert step.drawn.equal(hidden)
         assert step.taken_back.equal(step.hidden & ~hidden)
         hidden = step.hidden
+
+
+def test_a_critic_that_hands_over_takes_back_only_before_and_is_confidence_after():
+    trace = Trace()
+    tokens = sample(GENERATOR, CriticScorer(CRITIC, 2.0, until=0.5), [0, 1, 2], steps=10, on_step=trace)
+    early, late = ([step for step in trace.steps if (step.time > 0.5) == before] for before in (True, False))
+    assert len(late) == 5
+    assert sum(int(step.taken_back.sum()) for step in early) > 5
+    for step in late:
+        assert not step.taken_back.any()
+        assert tokens[~step.hidden].equal(step.proposal[~step.hidden])
+    to_the_end, trace = trace.steps, Trace()
+    sample(GENERATOR, CriticScorer(CRITIC, 2.0), [0, 1, 2], steps=10, on_step=trace)
+    assert all(one.proposal.equal(two.proposal) for one, two in zip(early, trace.steps, strict=False))
+    assert not all(one.hidden.equal(two.hidden) for one, two in zip(to_the_end, trace.steps, strict=True))
 
 
 @settings(deadline=None, max_examples=10)

@@ -92,6 +92,8 @@ GIVEN = [
     SamplingSettings("random", steps=2, candidates=3, reject_by="critic", guidance=0.5),
     SamplingSettings("critic", steps=6, passes_per_level=3, schedule="linear"),
     SamplingSettings("critic", steps=1),
+    SamplingSettings("critic", steps=11, critic_until=0.6),
+    SamplingSettings("critic", steps=40, critic_until=0.2, candidates=2, reject_by="critic"),
 ]
 
 

@@ -31,6 +31,20 @@ def test_the_critics_noise_is_uniform_on_the_probability_and_annealed_with_t():
     assert CriticScorer(lambda *_: logits, 0.0)(proposal()).equal(logits.sigmoid())
 
 
+def test_from_its_time_on_the_critic_leaves_the_choice_to_confidence():
+    logits = torch.randn(2, 4)
+    scorer = CriticScorer(lambda *_: logits, selection_noise=0.0, until=0.5)
+    assert scorer(proposal(time=0.6)).equal(logits.sigmoid())
+    for time in (0.5, 0.1):
+        assert scorer(proposal(time=time)).equal(ConfidenceScorer()(proposal(time=time)))
+
+
+@pytest.mark.parametrize("until", [-0.1, 1.0, float("nan")])
+def test_a_critic_must_choose_at_least_once(until):
+    with pytest.raises(InputError, match=r"critic_until is .*; it must be 0 or more, and less than 1"):
+        CriticScorer(lambda *_: torch.zeros(2, 4), until=until)
+
+
 def test_a_critic_that_reads_the_mask_is_given_it():
     class Reader:
         reads_mask = True

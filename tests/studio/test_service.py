@@ -173,6 +173,8 @@ BAD = {
     "temperature is nan;": {"temperature": [1, float("nan")]},
     "temperature has 3 entries": {"temperature": [1, 2, 3]},
     "selection_noise is 'much';": {"selection_noise": "much"},
+    "critic_until is 1.0; it must be 0 or more, and less than 1": {"critic_until": 1},
+    "critic_until is 'late';": {"critic_until": "late"},
     "guidance is 2.0; this model was trained without it": {"guidance": 2},
     "sampler is 'best'; choose one of": {"sampler": "best"},
     "sampler is ['critic']; expected a word": {"sampler": ["critic"]},

@@ -15,6 +15,7 @@ SETTINGS = (
     "temperature",
     "selection_noise",
     "noise_on",
+    "critic_until",
     "schedule",
     "passes_per_level",
     "guidance",
@@ -46,6 +47,9 @@ def add_settings(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--selection_noise", type=float, help="K in the paper; MaskGIT's choice temperature")
     parser.add_argument("--noise_on", choices=["probability", "logit"], help="what the critic's noise is added to")
+    parser.add_argument(
+        "--critic_until", type=float, help="t/T from which on MaskGIT's confidence chooses; 0: the critic to the end"
+    )
     parser.add_argument("--schedule", choices=["cosine", "linear", "square", "cubic", "sqrt"], help="of the mask ratio")
     parser.add_argument("--passes_per_level", type=int, help="critic passes at each number of hidden tokens")
     parser.add_argument("--guidance", type=float, help="classifier-free guidance scale, 1 is none")

@@ -67,10 +67,12 @@ def main(arguments: list[str]) -> None:
     notes = [f"{made.passes} passes an image" for made in (baseline, ours)]
     picture = samples_compared({made.name: made.tokens for made in (baseline, ours)}, pipe.tokenizer, names, notes)
     save(picture, folder / "samples.png")
-    runs = [run_of("confidence", baseline.steps), run_of("critic", ours.steps)]
+    runs = [run_of("confidence", baseline.steps), run_of("critic", ours.steps, critic.probabilities)]
     shown = [names[label] for label in labels[:_SHOWN].tolist()]
     write_steps(folder / "steps.gif", runs, pipe.tokenizer, shown)
-    save(before_and_after(refined.steps, pipe.tokenizer, shown), folder / "refined.png")
+    probabilities = pipe.refinement_settings().probabilities
+    picture = before_and_after(refined.steps, pipe.tokenizer, shown, probabilities=probabilities)
+    save(picture, folder / "refined.png")
     print(_table(pipe, labels, [baseline, ours, refined]))
     print(f"wrote {', '.join(str(folder / name) for name in ('samples.png', 'steps.gif', 'refined.png'))}")
 

@@ -63,7 +63,8 @@ def main(arguments: list[str]) -> None:
     save(grid([image for row in rows for image in row], columns=3), folder / "before_after.png")
     if trace is not None:
         names = [pipe.class_names[label] for label in labels.tolist()] if pipe.class_names else ()
-        save(before_and_after(trace, pipe.tokenizer, names), folder / "critic.png")
+        picture = before_and_after(trace, pipe.tokenizer, names, probabilities=settings.probabilities)
+        save(picture, folder / "critic.png")
     if given.classes is None:
         for file, label in zip(files, labels.tolist(), strict=True):
             print(f"{file}: refined as {class_text(pipe, label)}, as the classifier has it")

@@ -49,7 +49,8 @@ def main(arguments: list[str]) -> None:
 def _parse(arguments: list[str]) -> Namespace:
     parser = make_parser(
         "tune",
-        "Search temperature, selection noise and guidance for the lowest FID, and make the best the model's defaults. "
+        "Search temperature, selection noise, how long the critic chooses, and guidance for the lowest FID, and make the best "
+        "the model's defaults. "
         "Cut off, the same command goes on.",
     )
     parser.add_argument("model", help="a model folder")

@@ -56,7 +56,7 @@ def comparison_lines(
     plain = [lines[0]]
     if pipe.critic is not None:
         critic = line("Token-Critic", "critic", steps)
-        refinement = Refinement(0.6, dataclasses.replace(critic.settings, steps=9))
+        refinement = Refinement(0.6, dataclasses.replace(critic.settings, steps=9, critic_until=0.0))
         refined = dataclasses.replace(plain[0], name=f"{plain[0].name}, refined by the critic", refinement=refinement)
         lines += [critic, refined]
         plain.append(critic)

@@ -72,6 +72,8 @@ def settings_text(settings: Mapping[str, Any]) -> str:
     parts.append(f"temperature {start:g}" if start == end else f"temperature {start:g} to {end:g}")
     if settings["selection_noise"] is not None:
         parts.append(f"noise {settings['selection_noise']:g}{' on logits' * (settings['noise_on'] == 'logit')}")
+    if settings["critic_until"]:
+        parts.append(f"confidence from {settings['critic_until']:g} on")
     if settings["passes_per_level"] > 1:
         parts.append(f"{settings['passes_per_level']} passes per level")
     if settings["guidance"] != 1:

@@ -87,7 +87,9 @@ def row_of(samples: Sequence[ModelSamples], found: Evaluation) -> dict[str, Any]
         "steps": made["steps"],
         "temperature_start": start,
         "temperature_end": end,
-        **{name: made[name] for name in ("selection_noise", "schedule", "passes_per_level", "guidance")},
+        **{
+            name: made[name] for name in ("selection_noise", "critic_until", "schedule", "passes_per_level", "guidance")
+        },
         **{name: made[name] for name in ("candidates", "reject_by")},
         "passes": samples[0].passes,
         "seconds_per_image": sum(one.seconds for one in samples) / len(samples),

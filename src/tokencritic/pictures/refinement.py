@@ -7,7 +7,16 @@ import numpy as np
 from PIL import Image
 
 from tokencritic.errors import InputError
-from tokencritic.pictures.panels import decode_steps, grid_of, hidden_panels, magnify, panel_size, score_panels, shrink
+from tokencritic.pictures.panels import (
+    Scale,
+    decode_steps,
+    grid_of,
+    hidden_panels,
+    magnify,
+    panel_size,
+    score_panels,
+    shrink,
+)
 from tokencritic.pictures.sheet import Group, ImageSheet, room_for, side_by_side
 from tokencritic.pictures.steps import check_names, shown_images
 from tokencritic.sampling.trace import Trace
@@ -15,11 +24,14 @@ from tokencritic.sampling.trace import Trace
 _ROWS = "before", "critic's score", "hidden first", "after"
 
 
-def before_and_after(trace: Trace, tokenizer: Any, names: Sequence[str] = (), most_images: int = 16) -> Image.Image:
+def before_and_after(
+    trace: Trace, tokenizer: Any, names: Sequence[str] = (), most_images: int = 16, probabilities: bool = True
+) -> Image.Image:
     """One column for each image of a refinement by a critic.
 
     trace: passed to `refine` as `on_step=`. tokenizer: has `decode` and perhaps `grid`. names: what to write above each
-    image. most_images: show only the first so many.
+    image. most_images: show only the first so many. probabilities: False where the scores are in another unit, such as
+    logits; they are then shown by their rank.
     """
     steps = trace.steps
     if len(steps) < 2 or steps[0].index != 0 or steps[0].scores is None:
@@ -30,7 +42,8 @@ def before_and_after(trace: Trace, tokenizer: Any, names: Sequence[str] = (), mo
     pixels = decode_steps([steps[0], steps[-1]], tokenizer, range(count))
     size = panel_size(pixels.shape[2:4], grid, room_for(side_by_side(count, len(_ROWS))))
     pixels = shrink(pixels, size)
-    heat = magnify(score_panels(pixels[0], steps[0].scores[:count].numpy(), grid), size)
+    scale: Scale = "probability" if probabilities else "rank"
+    heat = magnify(score_panels(pixels[0], steps[0].scores[:count].numpy(), grid, scale), size)
     before, after = magnify(pixels, size)
     hidden = steps[0].hidden[:count].numpy()
     panels = np.stack([before, heat, hidden_panels(before, hidden, np.zeros_like(hidden), grid), after])

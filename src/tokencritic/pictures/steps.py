@@ -57,12 +57,15 @@ class Run:
         return "proposal", self.score_name, "hidden next"
 
 
-def run_of(sampler: str, trace: Trace) -> Run:
-    """A run of one of our samplers (see `SamplingSettings`), under the name it is known by."""
+def run_of(sampler: str, trace: Trace, probabilities: bool = True) -> Run:
+    """A run of one of our samplers (see `SamplingSettings`), under the name it is known by.
+
+    probabilities: False where the critic's scores are in another unit, such as logits; they are then shown by their rank.
+    """
     if sampler not in _SAMPLERS:
         raise InputError(f"sampler is {sampler!r}; choose one of {', '.join(_SAMPLERS)}")
     name, score_name, scale = _SAMPLERS[sampler]
-    return Run(name, trace.steps, score_name, scale)
+    return Run(name, trace.steps, score_name, scale if probabilities else "rank")
 
 
 def step_frames(

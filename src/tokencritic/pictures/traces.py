@@ -84,14 +84,16 @@ def write_trace(
         return made
 
     sampler = chosen.chosen_sampler(pipe.critic is not None)
-    runs = [run_of(sampler, trace or record(chosen))]
+    runs = [run_of(sampler, trace or record(chosen), chosen.probabilities)]
     if runs[0].num_images != len(labels):
         raise InputError(f"trace holds {runs[0].num_images} images; expected the first {len(labels)} of the labels")
     if compare:
         other = "confidence" if sampler == "critic" else "critic"
         # Noise is measured in the scorer's own unit: what suits the one means nothing to the other.
-        runs.append(run_of(other, record(dataclasses.replace(chosen, sampler=other, selection_noise=None))))
-        runs.sort(key=lambda run: run.scale == "probability")  # the critic comes last
+        changed = dataclasses.replace(chosen, sampler=other, selection_noise=None)
+        runs.append(run_of(other, record(changed), changed.probabilities))
+        if sampler == "critic":  # it comes last
+            runs.reverse()
     names = [pipe.class_names[label] for label in labels.tolist()] if pipe.class_names else ()
     path.parent.mkdir(parents=True, exist_ok=True)
     write_steps(path, runs, pipe.tokenizer, names)

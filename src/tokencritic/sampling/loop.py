@@ -11,7 +11,7 @@ from tokencritic.errors import InputError
 from tokencritic.masking import Schedule, hide_lowest, num_masked_table
 from tokencritic.sampling.inputs import Inputs, check_inputs
 from tokencritic.sampling.propose import AnyGenerator, Proposal, Step, evaluating, logits_at, propose
-from tokencritic.sampling.scorers import Scorer
+from tokencritic.sampling.scorers import Scorer, revokes_at
 
 Temperature = float | tuple[float, float]
 
@@ -101,7 +101,6 @@ def run_loop(
     num_masked = torch.tensor([step.num_masked for step in plan], device=tokens.device)
     num_free = tuple(free.sum(1).tolist())
     all_free = min(num_free, default=0) == tokens.shape[1]
-    revokes = getattr(scorer, "revokes", True)
     # Called through a plain function, a generator has no `logits_at` and computes every position.
     called = generator if save_work else lambda masked_tokens, labels: generator(masked_tokens, labels)
 
@@ -109,7 +108,7 @@ def run_loop(
     before = plan[0].num_masked
     with evaluating(generator, getattr(scorer, "critic", None)):
         for step in plan[1:]:
-            if save_work and step.num_masked == before and (before == num_free or not revokes):
+            if save_work and step.num_masked == before and (before == num_free or not revokes_at(scorer, step)):
                 continue
             blank = all_free and before == num_free
             proposal = propose(

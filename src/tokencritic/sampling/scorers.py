@@ -1,19 +1,19 @@
 """Which tokens to trust: each scorer is a callable from a `Proposal` to scores (b, n), higher = more real.
 
 The loop hides the lowest. A scorer whose `revokes` is False gives +inf to tokens that were visible, so that a kept token
-stays kept; one without the attribute is taken to revoke.
+stays kept; one without the attribute is taken to revoke. `revokes` may also be a function of the step.
 """
 
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor
 
 from tokencritic.errors import InputError
-from tokencritic.sampling.propose import Proposal
+from tokencritic.sampling.propose import Proposal, Step
 
 NoiseOn = Literal["probability", "logit"]
 
@@ -35,20 +35,29 @@ class CriticScorer:
     """Token-Critic, Algorithm 2 line 5: p_phi + n(t), with n(t) = K u t/T and u uniform in [-0.5, 0.5].
 
     selection_noise: K. noise_on: what the noise is added to: the probability, as in the paper, or the logit.
+    until: the critic chooses while t/T is above it; from there on MaskGIT's confidence does, with its published noise, and
+    what is kept stays kept. 0, the paper's, is the critic to the end. A critic knows most while most tokens are fillings;
+    where it knows little, its passes are better spent on more steps.
     A critic with a true `reads_mask` is also given the mask the proposal was drawn under (the paper's ablation).
     """
 
     critic: AnyCritic
     selection_noise: float = 0.2
     noise_on: NoiseOn = "probability"
-    revokes = True
+    until: float = 0.0
 
     def __post_init__(self) -> None:
         check_noise(self.selection_noise)
+        check_until(self.until)
         if self.noise_on not in ("probability", "logit"):
             raise InputError(f"noise_on is {self.noise_on!r}; choose probability or logit")
 
+    def revokes(self, step: Step) -> bool:
+        return step.time > self.until
+
     def __call__(self, proposal: Proposal) -> Tensor:
+        if proposal.step.time <= self.until:
+            return ConfidenceScorer()(proposal)
         if getattr(self.critic, "reads_mask", False):
             logits = self.critic(proposal.tokens, proposal.labels, mask=proposal.mask)  # pyright: ignore[reportCallIssue]
         else:
@@ -130,6 +139,18 @@ def _place(index: int, base: int, size: int) -> int:
         index, digit = divmod(index, base)
         mirrored, scale = mirrored * base + digit, scale * base
     return mirrored * size // scale
+
+
+def revokes_at(scorer: Scorer, step: Step) -> bool:
+    """Whether a scorer may hide a kept token again at a step."""
+    revokes: Any = getattr(scorer, "revokes", True)
+    return bool(revokes(step) if callable(revokes) else revokes)
+
+
+def check_until(critic_until: float) -> None:
+    """A time t/T, at which the critic has chosen at least once."""
+    if not 0 <= critic_until < 1:
+        raise InputError(f"critic_until is {critic_until}; it must be 0 or more, and less than 1")
 
 
 def check_noise(selection_noise: float) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 from tokencritic.errors import InputError
 from tokencritic.masking import Schedule
 from tokencritic.sampling.loop import Temperature, sample, temperature_range
-from tokencritic.sampling.propose import Proposal
+from tokencritic.sampling.propose import Proposal, Step
 from tokencritic.sampling.refine import refine
 from tokencritic.sampling.scorers import (
     ConfidenceScorer,
@@ -22,17 +22,11 @@ from tokencritic.sampling.scorers import (
     RandomScorer,
     Scorer,
     check_noise,
+    check_until,
 )
 
 Sampler = Literal["critic", "confidence", "random", "halton"]
 RejectBy = Literal["classifier", "critic"]
-
-_SCORERS: dict[Sampler, Any] = {
-    "critic": CriticScorer,
-    "confidence": ConfidenceScorer,
-    "random": RandomScorer,
-    "halton": HaltonScorer,
-}
 
 
 @dataclass(frozen=True)
@@ -41,6 +35,7 @@ class SamplingSettings:
 
     sampler: who chooses; None is the critic where there is one, else the generator's confidence.
     selection_noise: None is the scorer's own default. noise_on: what the critic's is added to.
+    critic_until: the critic chooses while t/T is above it, MaskGIT's confidence from there on; 0 is the critic to the end.
     guidance: classifier-free guidance scale, 1 is none.
     candidates: how many images are drawn for each that is kept; the paper's acceptance rate is 1 / candidates.
     reject_by: which of them is kept: the one whose class the classifier finds likeliest, or the one the critic trusts most.
@@ -51,6 +46,7 @@ class SamplingSettings:
     temperature: Temperature = 1.0
     selection_noise: float | None = None
     noise_on: NoiseOn = "probability"
+    critic_until: float = 0.0
     schedule: Schedule = "cosine"
     passes_per_level: int = 1
     guidance: float = 1.0
@@ -76,6 +72,7 @@ class SamplingSettings:
             raise InputError(f"guidance is {self.guidance}; it must be a number")
         if self.selection_noise is not None:
             check_noise(self.selection_noise)
+        check_until(self.critic_until)
         temperature_range(self.temperature)
 
     def scorer(self, critic: Any | None, grid: tuple[int, int] | None = None) -> Scorer:
@@ -85,10 +82,15 @@ class SamplingSettings:
         if sampler == "critic":
             if critic is None:
                 raise InputError("sampler is critic but the model has none; choose confidence, random or halton")
-            return CriticScorer(critic, noise_on=self.noise_on, **noise)
+            return CriticScorer(critic, noise_on=self.noise_on, until=self.critic_until, **noise)
         if sampler == "confidence":
             return ConfidenceScorer(**noise)
         return RandomScorer() if sampler == "random" else HaltonScorer(grid)
+
+    @property
+    def probabilities(self) -> bool:
+        """Whether the critic's scores are probabilities at every step, but for the noise."""
+        return self.noise_on == "probability" and self.critic_until == 0
 
     def chosen_sampler(self, has_critic: bool) -> Sampler:
         """The sampler that a model with or without a critic uses."""
@@ -103,10 +105,10 @@ class SamplingSettings:
         refine_ratio: count a refinement that hides this share first, instead of an image from nothing.
         """
         sampler = self.chosen_sampler(has_critic)
-        revokes = _SCORERS[sampler].revokes
+        until = self.critic_until if sampler == "critic" else 1.0
         loop = self.steps, self.schedule, self.passes_per_level
-        generated, scored = _count_passes(num_tokens, *loop, revokes, refine_ratio)
-        drawn = generated * (1 if self.guidance == 1 else 2) + (scored if sampler == "critic" else 0)
+        generated, judged = _count_passes(num_tokens, *loop, until, refine_ratio)
+        drawn = generated * (1 if self.guidance == 1 else 2) + judged
         return drawn if self.candidates == 1 else self.candidates * (drawn + 1)
 
     def loop_arguments(self) -> dict[str, Any]:
@@ -121,11 +123,14 @@ def _count_passes(
     steps: int,
     schedule: Schedule,
     passes_per_level: int,
-    revokes: bool,
+    until: float,
     refine_ratio: float | None,
 ) -> tuple[int, int]:
-    """How often the loop calls its generator and its scorer: found by running it with two that only count."""
-    generator, scorer = _CountingGenerator(), _CountingScorer(revokes)
+    """How often the loop calls its generator and its critic: found by running it with two that only count.
+
+    until: of the critic; 1 for a sampler without one.
+    """
+    generator, scorer = _CountingGenerator(), _CountingScorer(until)
     loop: dict[str, Any] = {"steps": steps, "schedule": schedule, "passes_per_level": passes_per_level}
     if refine_ratio is None:
         sample(generator, scorer, None, [0], num_tokens=num_tokens, mask_id=1, **loop)
@@ -147,11 +152,14 @@ class _CountingGenerator:
 
 
 class _CountingScorer:
-    """Hides what was hidden before, as a scorer that keeps tokens must."""
+    """Hides what was hidden before, as a scorer that keeps tokens must, and counts only what takes a critic's pass."""
 
-    def __init__(self, revokes: bool) -> None:
-        self.calls, self.revokes = 0, revokes
+    def __init__(self, until: float) -> None:
+        self.calls, self.until = 0, until
+
+    def revokes(self, step: Step) -> bool:
+        return step.time > self.until
 
     def __call__(self, proposal: Proposal, /) -> Tensor:
-        self.calls += 1
+        self.calls += self.revokes(proposal.step)
         return (~proposal.mask).float()

@@ -135,12 +135,13 @@ class Requests:
         for name in ("steps", "candidates", "passes_per_level"):
             if name in given:
                 given[name] = as_integer(name, given[name], 1, getattr(self.limits, name))
-        for name, most in (("selection_noise", 1000.0), ("guidance", 100.0)):
+        numbers = {"selection_noise": 1000.0, "guidance": 100.0, "critic_until": 1.0}
+        for name, most in numbers.items():
             if name in given:
                 given[name] = as_number(name, given[name], 0.0, most)
         if "temperature" in given:
             given["temperature"] = _temperature(given["temperature"])
-        for name in given.keys() - {"steps", "candidates", "passes_per_level", "selection_noise", "guidance"}:
+        for name in given.keys() - numbers.keys() - {"steps", "candidates", "passes_per_level"}:
             if name != "temperature" and not isinstance(given[name], str):
                 raise InputError(f"{name} is {_short(given[name])}; expected a word")
         return given

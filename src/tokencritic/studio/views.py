@@ -59,7 +59,7 @@ def animation(pipe: TokenCriticPipeline, part: Part) -> bytes:
     """The steps of the first images as a GIF."""
     if part.trace is None:
         raise InputError("the steps of these images are not known: they were chosen among candidates")
-    run = run_of(part.settings.chosen_sampler(pipe.critic is not None), part.trace)
+    run = run_of(part.settings.chosen_sampler(pipe.critic is not None), part.trace, part.settings.probabilities)
     names = names_of(pipe, part.labels[: run.num_images])
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "steps.gif"
@@ -92,7 +92,7 @@ def step_panels(pipe: TokenCriticPipeline, part: Part, image: int) -> Image.Imag
         raise InputError("the steps of this image are not known")
     assert part.trace is not None
     steps = part.trace.steps
-    run = run_of(part.settings.chosen_sampler(pipe.critic is not None), part.trace)
+    run = run_of(part.settings.chosen_sampler(pipe.critic is not None), part.trace, part.settings.probabilities)
     cells = grid_of(pipe.tokenizer, steps[0].proposal.shape[1])
     pixels = decode_steps(steps, pipe.tokenizer, [image])[:, 0]
     size = panel_size(pixels.shape[1:3], cells, ROOM)
