@@ -139,6 +139,8 @@ def test_refinement_shows_the_image_its_scores_what_is_hidden_and_what_came_of_i
         corners = [places(picture, panel)[0] for panel in expected]
         assert len({x for x, _ in corners}) == 1
         assert [y for _, y in corners] == sorted(y for _, y in corners)
+    by_rank = before_and_after(trace, ToyTokenizer(), probabilities=False)
+    assert places(by_rank, panels(first, 0, 8, "rank")[1])
 
 
 def test_names_are_written_and_long_ones_cut_off():
