@@ -65,7 +65,9 @@ def run_of(sampler: str, trace: Trace, probabilities: bool = True) -> Run:
     if sampler not in _SAMPLERS:
         raise InputError(f"sampler is {sampler!r}; choose one of {', '.join(_SAMPLERS)}")
     name, score_name, scale = _SAMPLERS[sampler]
-    return Run(name, trace.steps, score_name, scale if probabilities else "rank")
+    if scale == "probability" and not probabilities:
+        score_name, scale = "rank of score", "rank"
+    return Run(name, trace.steps, score_name, scale)
 
 
 def step_frames(
