@@ -21,6 +21,11 @@ CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 
 
+# The metadata of a config's field that models made before it do not have: with its default they stay what they were, and so do
+# the tokens made with them.
+ADDED_LATER = {"added": "later"}
+
+
 class SavedModel(nn.Module, PyTorchModelHubMixin, license="apache-2.0", library_name="token-critic"):
     """A module made from one frozen dataclass, `Config`, with `save_pretrained`, `from_pretrained` and `push_to_hub`."""
 
@@ -31,8 +36,15 @@ class SavedModel(nn.Module, PyTorchModelHubMixin, license="apache-2.0", library_
         self.config = config
 
     def fingerprint(self) -> str:
-        """A sha256 of the config and every weight: what made with one model must not be mixed with another's."""
-        digest = hashlib.sha256(json.dumps(dataclasses.asdict(self.config), sort_keys=True).encode())
+        """A sha256 of the config and every weight: what made with one model must not be mixed with another's.
+
+        A field of the config that is `ADDED_LATER` counts only where it differs from its default.
+        """
+        config = dataclasses.asdict(self.config)
+        for field in dataclasses.fields(self.config):
+            if field.metadata == ADDED_LATER and config[field.name] == field.default:
+                del config[field.name]
+        digest = hashlib.sha256(json.dumps(config, sort_keys=True).encode())
         for name, tensor in sorted(self.state_dict().items()):
             digest.update(name.encode())
             digest.update(tensor.detach().float().cpu().contiguous().numpy().tobytes())
