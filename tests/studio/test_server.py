@@ -94,7 +94,7 @@ BAD = [
     (
         "/api/generate",
         {"classes": ["bird"]},
-        "class_labels holds 'bird'; the model's class names are cat, big dog, owl",
+        "classes holds 'bird'; the model's class names are cat, big dog, owl",
     ),
     ("/api/generate", {"num": 10000}, "num is 10000; expected a whole number from 1 to 64"),
     ("/api/generate", {"steps": -1}, "steps is -1; expected a whole number from 1 to 128"),
