@@ -21,9 +21,10 @@ from tokencritic.sampling.settings import Sampler, SamplingSettings
 
 TUNING_SEED = 2**56  # of the first image: far from the seeds of an evaluation, which must not measure what was tuned on
 
-# Ranges of the search; noise on a logarithmic scale, the critic's on logits ten times that. A temperature falls from
-# end + fall to end. A time below 0 is 0, so that a quarter of the trials has the critic to the end.
+# Ranges of the search; noise on a logarithmic scale. A temperature falls from end + fall to end. A time below 0 is 0, so that
+# a quarter of the trials has the critic to the end.
 _NOISES: dict[Sampler, tuple[float, float]] = {"critic": (0.1, 4.0), "confidence": (1.0, 16.0)}
+_LOGIT_NOISES = (0.5, 8.0)
 _ENDS, _FALLS, _GUIDANCES, _UNTILS = (0.4, 1.1), (0.0, 0.7), (1.1, 4.0), (-0.3, 0.9)
 # Powers of 1/x with x^5 = x + 1: multiples of them, modulo 1, leave no large hole in the cube (Roberts, 2018), so that few
 # trials see more of it than random ones would.
@@ -131,12 +132,12 @@ def draw_settings(
     rng = np.random.default_rng(seed)
     guided = bool(getattr(getattr(pipe.generator, "config", None), "null_class", False))
     found = [pipe.settings(sampler=sampler)]
+    on_logits = sampler == "critic" and found[0].noise_on == "logit"
+    noises = None if sampler in WITHOUT_NOISE else _LOGIT_NOISES if on_logits else _NOISES[sampler]
     for place in (rng.random(4) + np.arange(count - 1)[:, None] * _STRIDES) % 1:
         end = np.interp(place[0], (0, 1), _ENDS)
         start = end + np.interp(place[1], (0, 1), _FALLS)
-        noise = None if sampler in WITHOUT_NOISE else np.exp(np.interp(place[2], (0, 1), np.log(_NOISES[sampler])))
-        if noise is not None and sampler == "critic" and found[0].noise_on == "logit":
-            noise *= 10
+        noise = None if noises is None else np.exp(np.interp(place[2], (0, 1), np.log(noises)))
         until = np.interp(place[3], (0, 1), _UNTILS).clip(0) if sampler == "critic" else 0.0
         guidance = float(rng.uniform(*_GUIDANCES)) if guided and rng.random() < 0.5 else 1.0
         found.append(
