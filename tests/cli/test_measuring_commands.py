@@ -206,21 +206,13 @@ def test_tune_sets_the_defaults_and_compare_uses_the_evidence(run, make_model, t
     evidence = json.loads((model / "tuning-critic-5.json").read_text())
     assert TokenCriticPipeline.from_pretrained(model).defaults == SamplingSettings(**evidence["best"])
     kept = (model / "pipeline.json").read_bytes()
-    run(
-        "tune",
-        model,
-        "--sampler",
-        "confidence",
-        "--passes",
-        4,
-        "--budget",
-        150,
-        "--first",
-        40,
-        "--set_defaults",
-        "false",
-    )
+    other = ("--sampler", "confidence", "--passes", 4, "--temperature", 0.55, "--selection_noise", 3)
+    run("tune", model, *other, "--budget", 150, "--first", 40, "--set_defaults", "false")
     assert (model / "pipeline.json").read_bytes() == kept
+    trials = [trial["settings"] for trial in json.loads((model / "tuning-confidence-4.json").read_text())["trials"]]
+    assert ([0.55, 0.55], 3) in [
+        (trial["temperature"], trial["selection_noise"]) for trial in trials
+    ]  # the search starts there
     out = run(
         "compare", model, "--num", 40, "--steps", 2, "--candidates", 2, "--resamples", 2, "--out", tmp_path / "out"
     )
@@ -286,6 +278,7 @@ def test_bad_input_is_one_line_and_nothing_is_sampled(refused, model, make_model
         ("evaluate", model, *measured, "--out", tmp_path): "which is a folder; expected a JSON file",
         ("tune", model, *measured, "--budget", 10, "--first", 40): "budget is 10 images; two trials of 40 images",
         ("tune", model, *measured, "--passes", 0): "--passes is 0",
+        ("tune", model, *measured, "--steps", 9): "--steps is 9; --passes fixes the steps of every trial",
         ("tune", tmp_path / "nowhere", *measured): "is no model folder that can be written to",
         ("tune", model, *measured, "--budget", 200, "--first", 20): "20 images are too few for FID",
         ("compare", model, *measured, "--steps", 0): "--steps must be at least 1",

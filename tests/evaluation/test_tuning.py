@@ -130,7 +130,8 @@ def test_tuning_beats_bad_settings_within_its_budget_and_keeps_away_from_the_see
     sets = SampleSets(bad, tmp_path, 50)
     meter.features.seen = 0
     told = []
-    found = tune(sets, meter, "critic", 9, 1000, first=60, seed=1, on_round=lambda trials: told.append(len(trials)))
+    search = {"first": 60, "seed": 1, "on_round": lambda trials: told.append(len(trials))}
+    found = tune(sets, meter, bad.defaults, 9, 1000, **search)
     assert meter.features.seen == found.images <= 1000
     assert told == [trials for trials, _ in rounds(1000, 60)]
     start = next(trial for trial in found.trials if trial.settings.temperature == 0.1)
@@ -140,14 +141,15 @@ def test_tuning_beats_bad_settings_within_its_budget_and_keeps_away_from_the_see
     assert all(trial.settings.passes(9, True) <= 9 for trial in found.trials)
     seeds = {json.loads(file.read_text())["seed"] for file in tmp_path.glob("tokens/*/facts.json")}
     assert seeds == {tuning.TUNING_SEED}
-    again = tune(sets, meter, "critic", 9, 1000, first=60, seed=1)
+    again = tune(sets, meter, bad.defaults, 9, 1000, first=60, seed=1)
     assert again.trials == found.trials
     assert meter.features.seen == found.images  # all from the cache
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_dozen_trials_see_every_part_of_the_ranges(world, seed):
-    own, *drawn = tuning.draw_settings(toy.make_pipe(world, temperature=0.3), "critic", 9, 13, seed)
+    pipe = toy.make_pipe(world)
+    own, *drawn = tuning.draw_settings(pipe, pipe.settings(sampler="critic", temperature=0.3), 9, 13, seed)
     assert own.temperature == 0.3
     ends = [settings.temperature[1] for settings in drawn]
     falls = [settings.temperature[0] - settings.temperature[1] for settings in drawn]
@@ -165,13 +167,13 @@ def test_a_dozen_trials_see_every_part_of_the_ranges(world, seed):
 
 def test_noise_on_logits_is_sought_in_their_own_unit_and_only_a_critic_hands_over(world):
     pipe = toy.make_pipe(world)
-    pipe.defaults = dataclasses.replace(pipe.defaults, noise_on="logit")
-    drawn = tuning.draw_settings(pipe, "critic", 9, 13, 0)[1:]
+    drawn = tuning.draw_settings(pipe, pipe.settings(sampler="critic", noise_on="logit"), 9, 13, 0)[1:]
     assert {settings.noise_on for settings in drawn} == {"logit"}
     counts, _ = np.histogram([math.log(settings.selection_noise) for settings in drawn], 3, np.log((0.499, 8.01)))
     assert counts.sum() == 12
     assert counts.min() >= 2
-    assert {settings.critic_until for settings in tuning.draw_settings(pipe, "confidence", 9, 6, 0)} == {0.0}
+    drawn = tuning.draw_settings(pipe, pipe.settings(sampler="confidence"), 9, 6, 0)
+    assert {settings.critic_until for settings in drawn} == {0.0}
 
 
 def test_steps_are_the_fewest_that_come_nearest_to_the_passes(world):
@@ -196,8 +198,8 @@ def test_the_evidence_comes_back_as_settings_of_the_nearest_passes(sets, meter, 
     folder = tmp_path / "model"
     assert read_evidence(folder, "random", 9) is None
     for passes in (3, 9):
-        found = tune(sets, meter, "random", passes, 400, first=100)
-        write_evidence(folder, sets.pipe, "random", passes, found)
+        found = tune(sets, meter, sets.pipe.settings(sampler="random"), passes, 400, first=100)
+        write_evidence(folder, sets.pipe, passes, found)
     assert read_evidence(folder, "random", 8) == found.best
     assert read_evidence(folder, "random", 4).steps == 3
     assert read_evidence(folder, "critic", 9) is None

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from jsonargparse import Namespace
 
-from tokencritic.cli.arguments import SAMPLERS, check_device, make_parser, parse
+from tokencritic.cli.arguments import add_settings, check_device, make_parser, parse, settings_of
 from tokencritic.cli.measuring import add_meter, cache_of, chosen_features, load_model, model_meter
 from tokencritic.errors import InputError
 
@@ -25,7 +25,8 @@ def main(arguments: list[str]) -> None:
         first = given.first or max(1000, dimension + 1)
         plan = rounds(given.budget, first)
         sets = SampleSets(pipe, cache_of(given), first, given.seed, batch_size=given.batch_size)
-        sets.check(draw_settings(pipe, given.sampler, given.passes, 1, given.seed)[0])
+        start = pipe.settings(**{"sampler": "critic", **settings_of(given)})
+        sets.check(draw_settings(pipe, start, given.passes, 1, given.seed)[0])
         meter = model_meter(given, ranks, pipe, first)
 
         def tell(trials: list[Trial]) -> None:
@@ -34,13 +35,13 @@ def main(arguments: list[str]) -> None:
             print(f"{len(trials)} trials of {-count} images: FID {fid:.3f} by {best}", flush=True)
 
         search = {"first": first, "seed": given.seed, "on_round": tell if ranks.first else None}
-        found = tune(sets, meter, given.sampler, given.passes, given.budget, **search)
+        found = tune(sets, meter, start, given.passes, given.budget, **search)
         if not ranks.first:
             return
         print(f"{found.images} images in {len(plan)} rounds; best: {settings_text(effective(found.best, pipe))}")
         if given.dry_run:
             return
-        print(f"wrote {write_evidence(folder, pipe, given.sampler, given.passes, found)}")
+        print(f"wrote {write_evidence(folder, pipe, given.passes, found)}")
         if given.set_defaults:
             write_defaults(folder, found.best)
             print(f"these are the defaults of {folder} now")
@@ -50,12 +51,12 @@ def _parse(arguments: list[str]) -> Namespace:
     parser = make_parser(
         "tune",
         "Search temperature, selection noise, how long the critic chooses, and guidance for the lowest FID, and make the best "
-        "the model's defaults. "
+        "the model's defaults. The first trial is what the model has, or the settings that are given here. "
         "Cut off, the same command goes on.",
     )
     parser.add_argument("model", help="a model folder")
     add_meter(parser)
-    parser.add_argument("--sampler", choices=SAMPLERS, default="critic")
+    add_settings(parser)
     parser.add_argument("--passes", type=int, default=36, help="network passes per image, which fix the steps")
     parser.add_argument("--budget", type=int, default=50_000, help="images to make in all")
     parser.add_argument(
@@ -72,6 +73,8 @@ def _parse(arguments: list[str]) -> Namespace:
     given = parse(parser, arguments)
     if not given.dry_run and not (Path(given.model) / "pipeline.json").is_file():
         raise InputError(f"{given.model} is no model folder that can be written to; --dry_run true only searches")
+    if given.steps is not None:
+        raise InputError(f"--steps is {given.steps}; --passes fixes the steps of every trial")
     for name in ("passes", "budget"):
         if given[name] < 1:
             raise InputError(f"--{name} is {given[name]}; it must be at least 1")

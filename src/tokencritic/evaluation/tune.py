@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 
@@ -89,7 +89,7 @@ def _cost(plan: list[tuple[int, int]]) -> int:
 def tune(
     sets: SampleSets,
     meter: Meter,
-    sampler: Sampler,
+    start: SamplingSettings,
     passes: int,
     budget: int,
     *,
@@ -100,14 +100,14 @@ def tune(
     """Search temperature, selection noise, how long the critic chooses and, where the generator allows it, guidance, for the
     lowest FID.
 
-    passes: network passes per image; each trial has the steps that come nearest to them from below. budget: images in
-    all. first: images of each trial in the first round. seed: of the search. The settings that the model has now are
-    among the trials. on_round: called after each round with its trials, the best first.
+    start: the first trial; the others have its sampler and all of it that is not sought. passes: network passes per image;
+    each trial has the steps that come nearest to them from below. budget: images in all. first: images of each trial in
+    the first round. seed: of the search. on_round: called after each round with its trials, the best first.
     """
     plan = rounds(budget, first)
     meter = dataclasses.replace(meter, measures=("fid",), resamples=0)
     sets = dataclasses.replace(sets, seed=TUNING_SEED + sets.seed, seeds=1)
-    trials = [Trial(settings, {}) for settings in draw_settings(sets.pipe, sampler, passes, plan[0][0], seed)]
+    trials = [Trial(settings, {}) for settings in draw_settings(sets.pipe, start, passes, plan[0][0], seed)]
     done: list[Trial] = []
     facts: dict[str, Any] = {}
     for number, (kept, count) in enumerate(plan):
@@ -124,26 +124,25 @@ def tune(
 
 
 def draw_settings(
-    pipe: TokenCriticPipeline, sampler: Sampler, passes: int, count: int, seed: int
+    pipe: TokenCriticPipeline, start: SamplingSettings, passes: int, count: int, seed: int
 ) -> list[SamplingSettings]:
-    """The model's own settings and `count` - 1 spread evenly from a random start, all of the same passes."""
-    if sampler not in get_args(Sampler):
-        raise InputError(f"sampler is {sampler!r}; choose one of {', '.join(get_args(Sampler))}")
+    """`start`, and `count` - 1 settings of its sampler spread evenly from a random place, all of the same passes."""
+    sampler = start.chosen_sampler(pipe.critic is not None)
     rng = np.random.default_rng(seed)
     guided = bool(getattr(getattr(pipe.generator, "config", None), "null_class", False))
-    found = [pipe.settings(sampler=sampler)]
-    on_logits = sampler == "critic" and found[0].noise_on == "logit"
+    found = [start]
+    on_logits = sampler == "critic" and start.noise_on == "logit"
     noises = None if sampler in WITHOUT_NOISE else _LOGIT_NOISES if on_logits else _NOISES[sampler]
     for place in (rng.random(4) + np.arange(count - 1)[:, None] * _STRIDES) % 1:
         end = np.interp(place[0], (0, 1), _ENDS)
-        start = end + np.interp(place[1], (0, 1), _FALLS)
+        fall = np.interp(place[1], (0, 1), _FALLS)
         noise = None if noises is None else np.exp(np.interp(place[2], (0, 1), np.log(noises)))
         until = np.interp(place[3], (0, 1), _UNTILS).clip(0) if sampler == "critic" else 0.0
         guidance = float(rng.uniform(*_GUIDANCES)) if guided and rng.random() < 0.5 else 1.0
         found.append(
             dataclasses.replace(
-                found[0],
-                temperature=(round(float(start), 3), round(float(end), 3)),
+                start,
+                temperature=(round(float(end + fall), 3), round(float(end), 3)),
                 selection_noise=None if noise is None else round(float(noise), 3),
                 critic_until=round(float(until), 2),
                 guidance=round(guidance, 2),
@@ -171,8 +170,9 @@ def evidence_file(folder: Path, sampler: Sampler, passes: int) -> Path:
     return folder / f"tuning-{sampler}-{passes}.json"
 
 
-def write_evidence(folder: Path, pipe: TokenCriticPipeline, sampler: Sampler, passes: int, found: Tuning) -> Path:
+def write_evidence(folder: Path, pipe: TokenCriticPipeline, passes: int, found: Tuning) -> Path:
     """Every trial beside the model, the best first, with what they were measured with."""
+    sampler = found.best.chosen_sampler(pipe.critic is not None)
     file = evidence_file(folder, sampler, passes)
     trials = [
         {"settings": effective(trial.settings, pipe), "fid": {str(count): fid for count, fid in trial.fids.items()}}
