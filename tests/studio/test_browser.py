@@ -141,6 +141,22 @@ def test_classes_are_chosen_by_name_and_mistakes_are_told(visit):
 
 
 @of_the_toy
+def test_when_the_critic_hands_over_is_a_control(visit, pipe):
+    page = visit()
+    page.click("text=More settings >> visible=true")
+    fill(page, "Critic until t/T", 0.5)
+    page.get_by_label("Noise on").first.click()
+    page.get_by_role("option", name="logit").first.click()
+    generate(page, 4)
+    assert "--noise_on logit --critic_until 0.5 " in page.inner_text("#generate-result code") + " "
+    shown = shown_pixels(page, "#generate-result .tc-thumb img")
+    expected = pipe([0, 1, 2, 0], noise_on="logit", critic_until=0.5)
+    assert all(
+        np.array_equal(image, np.asarray(right.convert("RGB"))) for image, right in zip(shown, expected, strict=True)
+    )
+
+
+@of_the_toy
 def test_compare_shows_two_ways_side_by_side(visit, pipe):
     page = visit()
     tab(page, "Compare")

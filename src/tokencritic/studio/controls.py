@@ -9,6 +9,7 @@ import gradio as gr
 
 from tokencritic.masking import Schedule
 from tokencritic.sampling.loop import temperature_range
+from tokencritic.sampling.scorers import NoiseOn
 from tokencritic.sampling.settings import RejectBy, Sampler, SamplingSettings
 from tokencritic.studio.following import client_of
 from tokencritic.studio.requests import has_guidance
@@ -16,7 +17,19 @@ from tokencritic.studio.service import Service
 from tokencritic.studio.views import names_of
 
 # In the order of the controls. The two temperatures become one setting.
-NAMES = ("sampler", "steps", "hot", "cold", "selection_noise", "guidance", "schedule", "passes_per_level", "candidates")
+NAMES = (
+    "sampler",
+    "steps",
+    "hot",
+    "cold",
+    "selection_noise",
+    "noise_on",
+    "critic_until",
+    "guidance",
+    "schedule",
+    "passes_per_level",
+    "candidates",
+)
 NAMES_WITH_RANKER = (*NAMES, "reject_by")
 
 
@@ -82,8 +95,32 @@ def settings_controls(
             cold = gr.Number(
                 shown["cold"], label="Temperature at last", minimum=0, maximum=100, step=0.05, min_width=120
             )
-        noise = gr.Number(
-            shown["selection_noise"], label="Selection noise", info="K in the paper", minimum=0, maximum=1000, step=0.05
+        with gr.Row():
+            noise = gr.Number(
+                shown["selection_noise"],
+                label="Selection noise",
+                info="K in the paper",
+                minimum=0,
+                maximum=1000,
+                step=0.05,
+                min_width=120,
+            )
+            noise_on = gr.Dropdown(
+                list(get_args(NoiseOn)),
+                value=shown["noise_on"],
+                label="Noise on",
+                info="The critic's",
+                min_width=120,
+                visible=pipe.critic is not None,
+            )
+        until = gr.Slider(
+            0,
+            1,
+            value=shown["critic_until"],
+            step=0.05,
+            label="Critic until t/T",
+            info="Confidence after it; 0: the critic to the end",
+            visible=pipe.critic is not None,
         )
         guidance = gr.Slider(
             1, 10, value=shown["guidance"], step=0.1, label="Guidance", info="1 is none", visible=has_guidance(pipe)
@@ -92,14 +129,14 @@ def settings_controls(
         passes = gr.Slider(
             1, limits.passes_per_level, value=shown["passes_per_level"], step=1, label="Passes per level"
         )
-        controls = [sampler, steps, hot, cold, noise, guidance, schedule, passes]
+        controls = [sampler, steps, hot, cold, noise, noise_on, until, guidance, schedule, passes]
         controls += _ranker_controls(service, shown, ranked)
 
     def with_own_settings(name: str) -> tuple[Any, ...]:
         own = _shown(service, service.own_settings(cast("Sampler", name))) if name in samplers else shown
-        return own["hot"], own["cold"], own["selection_noise"]
+        return own["hot"], own["cold"], own["selection_noise"], own["noise_on"], own["critic_until"]
 
-    sampler.input(with_own_settings, sampler, [hot, cold, noise], **QUIET)
+    sampler.input(with_own_settings, sampler, [hot, cold, noise, noise_on, until], **QUIET)
     return controls
 
 
