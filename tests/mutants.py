@@ -44,6 +44,18 @@ MUTANTS = {
         "own.mask_id), labels).flatten(0, 1)\n    values = F.cross_entropy(logits.float(), tokens.flatten(),",
         "tests/training/test_losses.py",
     ),
+    "critic still asked when it hands over": (
+        "sampling/scorers.py",
+        "if proposal.step.time <= self.until:",
+        "if proposal.step.time < self.until:",
+        "tests/sampling/test_scorers.py",
+    ),
+    "kept tokens taken back after the critic": (
+        "sampling/scorers.py",
+        "return step.time > self.until",
+        "return True",
+        "tests/sampling/test_loop.py",
+    ),
     "k off by one": (
         "masking.py",
         "< counts)",

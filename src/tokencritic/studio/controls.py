@@ -115,7 +115,7 @@ def settings_controls(
             )
         until = gr.Slider(
             0,
-            1,
+            0.95,
             value=shown["critic_until"],
             step=0.05,
             label="Critic until t/T",
