@@ -73,7 +73,10 @@ def comparison_lines(
 def lines_at_passes(
     pipe: TokenCriticPipeline, passes: Sequence[int], tuned: Callable[[Sampler, int], SamplingSettings | None]
 ) -> list[Line]:
-    """The paper's Table 1: both samplers at equal numbers of network passes, each with the settings known to be best there."""
+    """Both samplers at equal numbers of network passes, each with the settings known to be best there.
+
+    The paper's Table 1 has them at equal steps, where the critic takes twice the passes.
+    """
     lines = []
     samplers: dict[Sampler, str] = {"confidence": "MaskGIT"}
     if pipe.critic is not None:
