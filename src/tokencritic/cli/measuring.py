@@ -34,7 +34,9 @@ def add_meter(parser: ArgumentParser) -> None:
         help="the FID Inception, or the data set's own classifier, which costs a thousandth; the classifier if the "
         "reference is what a model brings, else the Inception",
     )
-    parser.add_argument("--inception", help="its weights; if not given, an installed package's, the cache's, or downloaded")
+    parser.add_argument(
+        "--inception", help="its weights; if not given, an installed package's, the cache's, or downloaded"
+    )
     parser.add_argument("--resize", choices=["tf1", "clean"], default="tf1", help="how images come to Inception's size")
     parser.add_argument("--few_samples", type=bool, default=False, help="allow FID of fewer images than dimensions")
     parser.add_argument(
