@@ -149,6 +149,8 @@ def test_when_the_critic_hands_over_is_a_control(visit, pipe):
     page.get_by_role("option", name="logit").first.click()
     generate(page, 4)
     assert "--noise_on logit --critic_until 0.5 " in page.inner_text("#generate-result code") + " "
+    captions = page.locator("#generate-result figcaption").all_inner_texts()
+    assert captions == ["proposal", "rank of score", "hidden next"]  # not the critic's alone, and no probabilities
     shown = shown_pixels(page, "#generate-result .tc-thumb img")
     expected = pipe([0, 1, 2, 0], noise_on="logit", critic_until=0.5)
     assert all(

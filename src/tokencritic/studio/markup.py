@@ -6,10 +6,17 @@ from html import escape
 
 from tokencritic.pipeline import TokenCriticPipeline
 from tokencritic.studio.runs import Run
-from tokencritic.studio.views import data_uri, names_of, plain_panel, png, region_panel, score_panel, step_facts
+from tokencritic.studio.views import (
+    data_uri,
+    names_of,
+    plain_panel,
+    png,
+    region_panel,
+    score_panel,
+    step_facts,
+    steps_run,
+)
 from tokencritic.studio.work import Part, Result
-
-_SCORES = {"critic": "critic's score", "confidence": "confidence rank", "random": "random score", "halton": "order"}
 
 
 def note(text: str, kind: str = "status") -> str:
@@ -78,11 +85,10 @@ def steps(pipe: TokenCriticPipeline, part: Part, base: str) -> str:
         return note("The steps of images chosen among candidates are not shown.")
     count, tokens = len(known[0]), part.tokens.shape[1]
     at = (count - 1) // 2  # half done: there is most to see
-    names = "proposal", _SCORES[part.settings.chosen_sampler(pipe.critic is not None)], "hidden next"
     panels = "".join(
         f'<figure><div class="tc-panel" role="img" aria-label="{escape(name)}" data-row="{row}" style="--row:{row}; '
         f'background-image:url({base}/steps_0.png)"></div><figcaption>{escape(name)}</figcaption></figure>'
-        for row, name in enumerate(names)
+        for row, name in enumerate(steps_run(pipe, part).rows)
     )
     told = escape(json.dumps(known, separators=(",", ":")))
     return (

@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image
 
 from tokencritic.errors import InputError
-from tokencritic.pictures import grid, run_of, write_steps
+from tokencritic.pictures import Run, grid, run_of, write_steps
 from tokencritic.pictures.panels import (
     decode,
     decode_steps,
@@ -55,11 +55,16 @@ def sheet(pipe: TokenCriticPipeline, part: Part) -> Image.Image:
     return grid(part.images, names=names_of(pipe, part.labels))
 
 
-def animation(pipe: TokenCriticPipeline, part: Part) -> bytes:
-    """The steps of the first images as a GIF."""
+def steps_run(pipe: TokenCriticPipeline, part: Part) -> Run:
+    """The steps as pictures know them, with the name of what is distrusted by."""
     if part.trace is None:
         raise InputError("the steps of these images are not known: they were chosen among candidates")
-    run = run_of(part.settings.chosen_sampler(pipe.critic is not None), part.trace, part.settings.probabilities)
+    return run_of(part.settings.chosen_sampler(pipe.critic is not None), part.trace, part.settings.probabilities)
+
+
+def animation(pipe: TokenCriticPipeline, part: Part) -> bytes:
+    """The steps of the first images as a GIF."""
+    run = steps_run(pipe, part)
     names = names_of(pipe, part.labels[: run.num_images])
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "steps.gif"
@@ -90,9 +95,8 @@ def step_panels(pipe: TokenCriticPipeline, part: Part, image: int) -> Image.Imag
     """Every step of one image in one picture: a column for each step, a row each for proposal, scores and hidden tokens."""
     if not step_facts(part, image):
         raise InputError("the steps of this image are not known")
-    assert part.trace is not None
-    steps = part.trace.steps
-    run = run_of(part.settings.chosen_sampler(pipe.critic is not None), part.trace, part.settings.probabilities)
+    run = steps_run(pipe, part)
+    steps = run.steps
     cells = grid_of(pipe.tokenizer, steps[0].proposal.shape[1])
     pixels = decode_steps(steps, pipe.tokenizer, [image])[:, 0]
     size = panel_size(pixels.shape[1:3], cells, ROOM)
