@@ -91,7 +91,8 @@ def test_a_sweep_gives_one_row_for_each_setting_and_goes_on_where_it_was_cut_off
     write_csv(tmp_path / "out/rows.csv", rows)
     again = list(csv.DictReader((tmp_path / "out/rows.csv").read_text().splitlines()))
     assert [float(row["fid"]) for row in again] == [row["fid"] for row in rows]
-    assert again[0]["selection_noise"] == ""  # a random order has none
+    assert (again[0]["selection_noise"], again[0]["noise_on"]) == ("", "")  # a random order has none
+    assert again[2]["noise_on"] == "probability"  # the unit of the critic's
     write_json(tmp_path / "out/rows.json", [rows[0] | {"fid_spread": math.nan}])
     assert json.loads((tmp_path / "out/rows.json").read_text())[0]["fid_spread"] is None
 

@@ -87,10 +87,8 @@ def row_of(samples: Sequence[ModelSamples], found: Evaluation) -> dict[str, Any]
         "steps": made["steps"],
         "temperature_start": start,
         "temperature_end": end,
-        **{
-            name: made[name] for name in ("selection_noise", "critic_until", "schedule", "passes_per_level", "guidance")
-        },
-        **{name: made[name] for name in ("candidates", "reject_by")},
+        **{name: made[name] for name in ("selection_noise", "noise_on", "critic_until", "schedule")},
+        **{name: made[name] for name in ("passes_per_level", "guidance", "candidates", "reject_by")},
         "passes": samples[0].passes,
         "seconds_per_image": sum(one.seconds for one in samples) / len(samples),
         "num": len(samples[0]),
