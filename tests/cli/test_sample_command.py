@@ -124,7 +124,8 @@ def test_a_trace_shows_the_steps_of_the_very_images_and_does_not_change_them(mod
     for plain in (tmp_path / "plain").iterdir():
         assert plain.read_bytes() == (tmp_path / "traced" / plain.name).read_bytes()
     with Image.open(file) as picture:
-        assert getattr(picture, "n_frames", 1) == (1 if ending == "png" else 3)  # the first step hides all again
+        frames = getattr(picture, "n_frames", 1)
+    assert frames == (1 if ending == "png" else 6)  # MaskGIT's steps: as many passes as the critic's three take
 
 
 def test_a_trace_that_cannot_be_written_is_refused_before_sampling(model, tmp_path, capsys):
@@ -132,6 +133,7 @@ def test_a_trace_that_cannot_be_written_is_refused_before_sampling(model, tmp_pa
         (["--compare"], "--compare is given without --trace"),
         (["--trace", tmp_path / "a.bmp"], "ends in '.bmp'; steps are written as .gif, .webp"),
         (["--trace", tmp_path / "a.gif", "--candidates", 2], "without rejection"),
+        (["--trace", tmp_path / "a.gif", "--compare", "--sampler", "random"], "--compare shows the critic"),
     ):
         assert main(["sample", str(model), "--out", str(tmp_path / "out"), *map(str, arguments)]) == 2
         assert message in capsys.readouterr().err

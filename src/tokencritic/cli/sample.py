@@ -32,7 +32,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--out", default="out/samples", help="the folder to write")
     text = "also show how the first 16 images come about: .gif, .webp, or a film strip, .png"
     parser.add_argument("--trace", metavar="FILE", help=text)
-    text = "with --trace: MaskGIT and the critic one below the other, from the same seeds and with the same steps"
+    text = "with --trace: MaskGIT above the critic, from the same seeds and with the same number of network passes"
     parser.add_argument("--compare", action="store_true", help=text)
     parser.add_argument("--batch_size", type=int, default=64)
     parser.add_argument("--device", default="cpu")
@@ -57,7 +57,8 @@ def main(arguments: list[str]) -> None:
     seeds = as_seeds(given.seed, given.num)
     trace = Trace(MOST_IMAGES) if given.trace else None
     if trace is not None:
-        check_trace(given.trace, pipe, settings, given.compare)
+        check_trace(given.trace, settings)
+    baseline = _baseline(given.model, pipe, settings) if given.compare else None
     start = time.perf_counter()
     output_type = "pil" if given.format == "png" else "pt"
     batches = _sample(pipe, labels, seeds, settings, given.batch_size, output_type, trace)
@@ -75,8 +76,20 @@ def main(arguments: list[str]) -> None:
         written = f"{given.num} images to {folder / 'samples.npz'}"
     print(f"wrote {written} in {time.perf_counter() - start:.1f} s")
     if trace is not None:
-        write_trace(given.trace, pipe, labels, given.seed, settings, trace=trace, compare=given.compare)
+        write_trace(given.trace, pipe, labels, given.seed, settings, trace=trace, compare=baseline)
         print(f"wrote {given.trace}")
+
+
+def _baseline(model: str, pipe: "TokenCriticPipeline", settings: "SamplingSettings") -> "SamplingSettings":
+    """MaskGIT as tuned for the model, at the network passes of the critic's settings."""
+    from tokencritic.evaluation.tune import settings_at
+    from tokencritic.pretrained import place_of
+
+    if pipe.critic is None or settings.chosen_sampler(has_critic=True) != "critic":
+        raise InputError(
+            "--compare shows the critic beside MaskGIT; choose a model that has one, and no other --sampler"
+        )
+    return settings_at(Path(place_of(model)), pipe, "confidence", settings.passes(pipe.tokenizer.num_tokens))
 
 
 def _sample(

@@ -1,6 +1,5 @@
 """From a model or its traces to a picture of the steps on disk, in the form that the file's name asks for."""
 
-import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -49,12 +48,10 @@ def write_steps(
     save(film_strip(runs, tokenizer, names, range(count)), path)
 
 
-def check_trace(file: str | Path, pipe: Any, settings: SamplingSettings, compare: bool = False) -> Path:
+def check_trace(file: str | Path, settings: SamplingSettings) -> Path:
     """The path, if `write_trace` can do what these arguments ask for: to be called before long work."""
     if settings.candidates > 1:
         raise InputError(f"candidates is {settings.candidates}; steps can be shown of images made without rejection")
-    if compare and pipe.critic is None:
-        raise InputError("the model has no critic to compare with")
     return check_file(file)
 
 
@@ -66,16 +63,16 @@ def write_trace(
     settings: SamplingSettings | None = None,
     *,
     trace: Trace | None = None,
-    compare: bool = False,
+    compare: SamplingSettings | None = None,
 ) -> None:
     """How a pipeline makes the first 16 images of these labels, step by step, into a file as `write_steps` makes it.
 
     pipe: a `TokenCriticPipeline`. labels: (b,); image i has seed + i. settings: the pipeline's defaults if not given.
     trace: a `Trace(MOST_IMAGES)` of these images, if they have been sampled already; else they are sampled now.
-    compare: show MaskGIT and Token-Critic side by side, from the same seeds, in as many steps.
+    compare: other settings, for instance of MaskGIT; how they make the images of the same seeds is shown above.
     """
     chosen: SamplingSettings = pipe.defaults if settings is None else settings
-    path = check_trace(file, pipe, chosen, compare)
+    path = check_trace(file, chosen)
     labels = labels[:MOST_IMAGES]
 
     def record(changed: SamplingSettings) -> Trace:
@@ -83,17 +80,14 @@ def write_trace(
         pipe.sample_tokens(labels, seed, changed, callback_on_step_end=made.on_step_end)
         return made
 
-    sampler = chosen.chosen_sampler(pipe.critic is not None)
-    runs = [run_of(sampler, trace or record(chosen), chosen.probabilities)]
+    def run(made_with: SamplingSettings, made: Trace) -> Run:
+        return run_of(made_with.chosen_sampler(pipe.critic is not None), made, made_with.probabilities)
+
+    runs = [run(chosen, trace or record(chosen))]
     if runs[0].num_images != len(labels):
         raise InputError(f"trace holds {runs[0].num_images} images; expected the first {len(labels)} of the labels")
-    if compare:
-        other = "confidence" if sampler == "critic" else "critic"
-        # Noise is measured in the scorer's own unit: what suits the one means nothing to the other.
-        changed = dataclasses.replace(chosen, sampler=other, selection_noise=None)
-        runs.append(run_of(other, record(changed), changed.probabilities))
-        if sampler == "critic":  # it comes last
-            runs.reverse()
+    if compare is not None:
+        runs.insert(0, run(compare, record(compare)))
     names = [pipe.class_names[label] for label in labels.tolist()] if pipe.class_names else ()
     path.parent.mkdir(parents=True, exist_ok=True)
     write_steps(path, runs, pipe.tokenizer, names)
