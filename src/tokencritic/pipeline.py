@@ -138,13 +138,13 @@ class TokenCriticPipeline:
         kept = {name: getattr(self.defaults, name) for name in ("steps", "schedule", "candidates", "reject_by")}
         return SamplingSettings(**kept | changes)
 
-    def refinement_settings(self, num_inference_steps: int = 9, **changes: Any) -> SamplingSettings:
+    def refinement_settings(self, **changes: Any) -> SamplingSettings:
         """The model's defaults for refining: 9 steps, and the critic chooses, to the end, unless told otherwise."""
         if changes.get("sampler") == "confidence":
             raise InputError("sampler is confidence, which knows only tokens it drew itself; refine with critic")
         if self.critic is None and changes.get("sampler") is None:
             raise InputError("the model has no critic to say which tokens to refine")
-        return self.settings(num_inference_steps, **{"sampler": "critic", "critic_until": 0.0, **changes})
+        return self.settings(**{"sampler": "critic", "steps": 9, "critic_until": 0.0, **changes})
 
     def labels(self, class_labels: ClassLabels, num_images_per_label: int = 1, called: str = "class_labels") -> Tensor:
         """Numbers or names -> (b,) int64, each repeated. called: what an error calls them."""
@@ -273,7 +273,7 @@ class TokenCriticPipeline:
         images_or_tokens: images as `encode` takes them, or integers (b, n). class_labels: one per image, or one for all;
         None asks the pipeline's classifier. The other arguments and what comes back are those of a call.
         """
-        chosen = self.refinement_settings(num_inference_steps, **settings)
+        chosen = self.refinement_settings(steps=num_inference_steps, **settings)
         tokens, labels = self._given(images_or_tokens, class_labels, batch_size)
         refined = self.refine_tokens(tokens, labels, seed, chosen, batch_size, reject_with=reject_with, ratio=ratio)
         return self.images(refined, output_type, batch_size)

@@ -118,6 +118,21 @@ def test_evaluate_refine_measures_before_and_after(run, model, tmp_path):
     before, after = (measures(tmp_path / "found.json", name) for name in ("before", "after"))
     assert before.keys() == after.keys() == {"fid", "is"}
     assert before["fid"]["value"] != after["fid"]["value"]
+    own = (
+        "--refine_steps",
+        3,
+        "--refine_temperature",
+        1.2,
+        0.5,
+        "--refine_noise_on",
+        "logit",
+        "--refine_critic_until",
+        0.5,
+    )
+    out = run("evaluate", model, "--num", 40, "--refine", 0.6, *own, "--measures", "fid,is")
+    assert "40 images, confidence, 3 steps, temperature 1, noise 4.5" in out  # as before
+    assert "after: 0.6 refined, critic, 3 steps, temperature 1.2 to 0.5, " in out
+    assert "on logits, confidence from 0.5 on, " in out
 
 
 def test_images_of_a_model_measure_alike_from_the_model_a_file_and_a_folder(run, model, tmp_path):
@@ -250,6 +265,7 @@ def test_bad_input_is_one_line_and_nothing_is_sampled(refused, model, make_model
         ("evaluate", model, *measured, "--num", 0): "num is 0",
         ("evaluate", model, *measured, "--seeds", 0): "seeds is 0",
         ("evaluate", model, *measured, "--refine", 2): "ratio of refinement is 2.0",
+        ("evaluate", model, *measured, "--refine_noise_on", "logit"): "--refine_noise_on is given without --refine",
         ("evaluate", model, *measured, "--guidance", 2): "guidance is 2.0 but the generator was made without",
         ("evaluate", model, *measured, "--labels", "x.npy"): "--labels is for folders and files of images",
         (

@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from jsonargparse import ArgumentError, ArgumentParser, Namespace
@@ -9,19 +10,28 @@ from jsonargparse import ArgumentError, ArgumentParser, Namespace
 from tokencritic.errors import InputError
 
 SAMPLERS = ("critic", "confidence", "random", "halton")
-SETTINGS = (
-    "sampler",
-    "steps",
-    "temperature",
-    "selection_noise",
-    "noise_on",
-    "critic_until",
-    "schedule",
-    "passes_per_level",
-    "guidance",
-    "candidates",
-    "reject_by",
-)
+_SETTINGS: dict[str, dict[str, Any]] = {
+    "sampler": {"choices": SAMPLERS, "help": "who chooses the tokens"},
+    "steps": {"type": int, "help": "T, the number of steps"},
+    "temperature": {
+        "type": float,
+        "nargs": "+",
+        "metavar": "T",
+        "help": "one number, or its start and end; 0 is greedy",
+    },
+    "selection_noise": {"type": float, "help": "K in the paper; MaskGIT's choice temperature"},
+    "noise_on": {"choices": ["probability", "logit"], "help": "what the critic's noise is added to"},
+    "critic_until": {
+        "type": float,
+        "help": "t/T from which on MaskGIT's confidence chooses; 0: the critic to the end",
+    },
+    "schedule": {"choices": ["cosine", "linear", "square", "cubic", "sqrt"], "help": "of the mask ratio"},
+    "passes_per_level": {"type": int, "help": "critic passes at each number of hidden tokens"},
+    "guidance": {"type": float, "help": "classifier-free guidance scale, 1 is none"},
+    "candidates": {"type": int, "help": "images drawn for each that is kept (rejection); 1 keeps all"},
+    "reject_by": {"choices": ["classifier", "critic"], "help": "who chooses among the candidates"},
+}
+SETTINGS = tuple(_SETTINGS)
 
 
 def make_parser(verb: str, description: str) -> ArgumentParser:
@@ -38,32 +48,23 @@ def parse(parser: ArgumentParser, arguments: list[str]) -> Namespace:
         raise InputError(" ".join(re.sub(r"<class '(\w+)'>", r"\1", message).split())) from error
 
 
-def add_settings(parser: ArgumentParser) -> None:
-    """The flags of `SamplingSettings`, each defaulting to what the model folder says."""
-    parser.add_argument("--sampler", choices=SAMPLERS, help="who chooses the tokens")
-    parser.add_argument("--steps", type=int, help="T, the number of steps")
-    parser.add_argument(
-        "--temperature", type=float, nargs="+", metavar="T", help="one number, or its start and end; 0 is greedy"
-    )
-    parser.add_argument("--selection_noise", type=float, help="K in the paper; MaskGIT's choice temperature")
-    parser.add_argument("--noise_on", choices=["probability", "logit"], help="what the critic's noise is added to")
-    parser.add_argument(
-        "--critic_until", type=float, help="t/T from which on MaskGIT's confidence chooses; 0: the critic to the end"
-    )
-    parser.add_argument("--schedule", choices=["cosine", "linear", "square", "cubic", "sqrt"], help="of the mask ratio")
-    parser.add_argument("--passes_per_level", type=int, help="critic passes at each number of hidden tokens")
-    parser.add_argument("--guidance", type=float, help="classifier-free guidance scale, 1 is none")
-    parser.add_argument("--candidates", type=int, help="images drawn for each that is kept (rejection); 1 keeps all")
-    parser.add_argument("--reject_by", choices=["classifier", "critic"], help="who chooses among the candidates")
+def add_settings(parser: ArgumentParser, names: Sequence[str] = SETTINGS, prefix: str = "") -> None:
+    """The flags of `SamplingSettings`, each defaulting to what the model folder says.
+
+    prefix: in front of their names, where a command samples in two ways.
+    """
+    for name in names:
+        parser.add_argument(f"--{prefix}{name}", **_SETTINGS[name])
 
 
-def settings_of(parsed: Namespace) -> dict[str, Any]:
+def settings_of(parsed: Namespace, prefix: str = "") -> dict[str, Any]:
     """The settings that were given, as `TokenCriticPipeline.settings` takes them."""
-    given = {name: parsed[name] for name in SETTINGS if parsed[name] is not None}
+    flags = {name: f"{prefix}{name}" for name in SETTINGS}
+    given = {name: parsed[flag] for name, flag in flags.items() if parsed.get(flag) is not None}
     if "temperature" in given:
         values = given["temperature"]
         if len(values) > 2:
-            raise InputError(f"--temperature has {len(values)} numbers; give one, or a start and an end")
+            raise InputError(f"--{prefix}temperature has {len(values)} numbers; give one, or a start and an end")
         given["temperature"] = values[0] if len(values) == 1 else tuple(values)
     return given
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from tokencritic.pipeline import TokenCriticPipeline
     from tokencritic.training.distribution import Ranks
 
+_REFINEMENT = ("steps", "temperature", "selection_noise", "noise_on", "critic_until")
+
 
 def main(arguments: list[str]) -> None:
     parser = make_parser(
@@ -37,7 +39,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument(
         "--refine", type=float, metavar="RATIO", help="measure before and after refinement, as the paper does"
     )
-    parser.add_argument("--refine_steps", type=int, default=9)
+    add_settings(parser, _REFINEMENT, prefix="refine_")
     parser.add_argument(
         "--reconstructions", type=bool, default=False, help="the reference's images, encoded and decoded by the model"
     )
@@ -47,6 +49,10 @@ def main(arguments: list[str]) -> None:
     given = parse(parser, arguments)
     if given.out and Path(given.out).is_dir():
         raise InputError(f"--out is {given.out}, which is a folder; expected a JSON file to write")
+    if given.refine is None and (unused := settings_of(given, "refine_")):
+        raise InputError(
+            f"--refine_{next(iter(unused))} is given without --refine; say with --refine how much to refine"
+        )
 
     from tokencritic.evaluation.report import evaluation_table, explain, write_json
     from tokencritic.training.distribution import joined
@@ -85,7 +91,7 @@ def _of_model(given: Namespace, ranks: "Ranks") -> tuple[dict[str, "Evaluation"]
     changes: dict[str, Any] = settings_of(given)
     refinement = None
     if given.refine is not None:
-        refinement = Refinement(given.refine, pipe.refinement_settings(given.refine_steps))
+        refinement = Refinement(given.refine, pipe.refinement_settings(**settings_of(given, "refine_")))
         changes = {"sampler": "confidence", **changes}  # what is refined is the baseline, unless told otherwise
     settings = pipe.settings(**changes)
     sets = sample_sets(given, pipe)

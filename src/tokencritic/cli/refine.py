@@ -5,7 +5,6 @@ from pathlib import Path
 from tokencritic.cli.arguments import add_settings, check_device, make_parser, parse, settings_of
 from tokencritic.cli.given_images import class_text, labels_for, read_picture
 
-_STEPS = 9
 _MOST_IN_GRID = 64
 
 
@@ -28,7 +27,6 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--device", default="cpu")
     add_settings(parser)
     given = parse(parser, arguments)
-    changes = settings_of(given)
 
     import torch
 
@@ -39,7 +37,7 @@ def main(arguments: list[str]) -> None:
 
     files = [Path(name) for name in given.images]
     pipe = TokenCriticPipeline.from_pretrained(given.model).to(check_device(given.device))
-    settings = pipe.refinement_settings(changes.pop("steps", _STEPS), **changes)
+    settings = pipe.refinement_settings(**settings_of(given))
     size, channels = pipe.tokenizer.image_size, pipe.tokenizer.channels
     # One file at a time: photographs are large, what is kept of them is not.
     images = torch.cat([to_images(read_picture(file), size, channels) for file in files])

@@ -77,8 +77,7 @@ class Requests:
         """values: `class`, `ratio`, `seed`, and the settings."""
         _only_known(values, ("class", "ratio", "seed", *SETTINGS))
         ratio = as_number("ratio", values.get("ratio", 0.6), 0.05, 1.0)
-        given = self._given_settings(values)
-        settings = self.pipe.refinement_settings(given.pop("steps", 9), **given)
+        settings = self.pipe.refinement_settings(**self._given_settings(values))
         self._check_work(settings, 1, ratio)
         return Refine(picture, self._label(values), ratio, self._seed(values), settings)
 
