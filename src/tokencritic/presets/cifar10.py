@@ -24,26 +24,33 @@ TOKENIZER = TokenizerPreset(
     model=CIFAR_10,
     objective=TokenizerObjective(perceptual=0.1),  # where there are weights for it
     optimizer=OptimizerSettings(learning_rate=2e-3, betas=(0.9, 0.95), weight_decay=1e-4, ema=0.998),
-    training=TrainingSettings(batch_size=128, minutes=25.0),
+    training=TrainingSettings(batch_size=64, minutes=25.0),
     flip=True,
 )
 
 GENERATOR = GeneratorPreset(
+    # As small as that of Fashion-MNIST: an hour of two cores is 27 million tokens, twenty for each of its parameters.
     model=TransformerConfig(
-        num_tokens=64, codebook_size=1024, num_classes=10, width=256, layers=6, heads=8, mlp_width=1024, dropout=0.0
+        num_tokens=64,
+        codebook_size=1024,
+        num_classes=10,
+        width=160,
+        layers=4,
+        heads=4,
+        mlp_width=640,
+        dropout=0.0,
+        norm_first=True,
     ),
     objective=GeneratorObjective(label_smoothing=0.0),
-    optimizer=OptimizerSettings(learning_rate=8e-4),
-    training=TrainingSettings(batch_size=64, minutes=90.0),
+    optimizer=OptimizerSettings(learning_rate=2e-3),
+    training=TrainingSettings(batch_size=64, minutes=60.0),
 )
 
 CRITIC = CriticPreset(
-    model=CriticConfig(
-        num_tokens=64, codebook_size=1024, num_classes=10, width=256, layers=6, heads=8, mlp_width=1024, dropout=0.0
-    ),
+    model=CriticConfig(**vars(GENERATOR.model)),
     objective=CriticObjective(),
-    optimizer=OptimizerSettings(learning_rate=4e-4),
-    training=TrainingSettings(batch_size=64, minutes=90.0),
+    optimizer=OptimizerSettings(learning_rate=1e-3),  # the trunk has learned already
+    training=TrainingSettings(batch_size=64, minutes=60.0),
 )
 
 CLASSIFIER = ClassifierPreset(

@@ -50,7 +50,7 @@ class CompactConfig:
 
 
 FASHION_MNIST = CompactConfig(factor=3, margin=1)  # 10 x 10 tokens: with 7 x 7, what is lost limits every sample
-CIFAR_10 = CompactConfig(image_size=32, channels=3, width=128, codebook_size=1024)
+CIFAR_10 = CompactConfig(image_size=32, channels=3, width=128, decoder_blocks=4, codebook_size=1024)
 
 
 class CompactTokenizer(Tokenizer):
