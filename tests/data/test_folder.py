@@ -126,6 +126,21 @@ def test_exif_rotation(tmp_path: Path) -> None:
     np.testing.assert_array_equal(upright, np.rot90(pixels, -1))
 
 
+@pytest.mark.parametrize(
+    "tags",
+    [  # on which Pillow raises struct.error, AttributeError and TypeError
+        "0003010f00020000000600000032011200030000000100060000012800050000000100000038003500006d616b5672000000004800000001",
+        "0003010f00020000000600000032011200030000000100060000010f000500000001000000380000000037616b6572000000004800000001",
+        "0003011f00020000000600000032011200030000000100060000011a0021000000013b000038000000006d616b6572000000004800000001",
+    ],
+)
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_odd_exif_does_not_cost_the_picture(tmp_path: Path, tags: str) -> None:
+    exif = b"Exif\0\0MM\0*\0\0\0\x08" + bytes.fromhex(tags)
+    Image.new("RGB", (8, 6), "red").save(tmp_path / "x.jpg", exif=exif)
+    assert sorted(read_image(tmp_path / "x.jpg").size) == [6, 8]
+
+
 def make_corrupt(folder: Path, count: int, whole: int = 3) -> None:
     for number in range(whole):
         save(folder / f"a/w{number}.png")

@@ -53,7 +53,7 @@ def test_damage_and_another_tokenizer_are_told(folder, tmp_path):
         TokenArrays.open(file, "e" * 64)
     shutil.copy(file, tmp_path / "cut.npz")
     (tmp_path / "cut.npz").write_bytes(file.read_bytes()[:-30])
-    with pytest.raises(InputError, match=r"cut\.npz is not a whole file of packed tokens"):
+    with pytest.raises(InputError, match=r"cut\.npz is not a whole \.npz"):
         TokenArrays.open(tmp_path / "cut.npz")
     np.savez(tmp_path / "other.npz", images=np.zeros(3))
     with pytest.raises(InputError, match=r"other\.npz holds no packed tokens"):

@@ -6,6 +6,7 @@ import os
 import pickle
 import shutil
 import struct
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -265,6 +266,24 @@ def test_damaged_npz(tmp_path: Path) -> None:
     file = tmp_path / "set.npz"
     np.savez(file, images=random_images(9, 8, 8), labels=np.zeros(9, int))
     file.write_bytes(file.read_bytes()[:-50])
+    with pytest.raises(InputError, match=r"set\.npz is not a whole \.npz"):
+        open_source(file)
+
+
+def test_an_npz_that_is_something_else(tmp_path: Path) -> None:
+    file = tmp_path / "set.npz"
+    with file.open("wb") as opened:
+        np.save(opened, np.zeros(3))
+    with pytest.raises(InputError, match=r"set\.npz is a single array"):
+        open_source(file)
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("images", "text")
+        archive.writestr("labels", "text")
+    with pytest.raises(InputError, match=r"set\.npz is not a whole \.npz without pickles: images is no array"):
+        open_source(file)
+    with zipfile.ZipFile(file, "w") as archive, archive.open("images.npy", "w") as member:
+        header = {"descr": "|u1", "fortran_order": False, "shape": (2**40, 28, 28)}
+        np.lib.format.write_array_header_1_0(member, header)
     with pytest.raises(InputError, match=r"set\.npz is not a whole \.npz"):
         open_source(file)
 

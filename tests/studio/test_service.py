@@ -12,10 +12,12 @@ from studio.toy import done, noise_picture, toy_pipe
 
 from tokencritic.cli.main import main
 from tokencritic.errors import InputError
+from tokencritic.pipeline import TokenCriticPipeline
 from tokencritic.studio.commands import class_word, refine_command, sample_command
 from tokencritic.studio.service import Service
-from tokencritic.studio.views import png, step_facts, step_panels
+from tokencritic.studio.views import names_of, png, step_facts, step_panels
 from tokencritic.studio.work import moved_picture
+from tokencritic.tokenizers.compact import CompactConfig, CompactTokenizer
 
 
 def test_images_are_those_of_the_pipeline_and_every_step_is_counted(pipe, service):
@@ -83,6 +85,22 @@ def test_moving_a_picture_draws_anew_what_was_not_there(pipe, service):
     assert not none.any()
     result = done(service.submit("me", service.requests.edit(picture, {"class": 0, "move": [1, 0], "region": [3]})))
     assert result.region.view(4, 4)[0].tolist() == [True, True, False, True]
+
+
+def test_the_classifier_is_asked_about_the_picture_before_it_is_moved(pipe, service):
+    for seed in range(4):  # of which at least one is taken for something else once it is moved
+        picture = noise_picture(seed=seed)
+        result = done(service.submit("me", service.requests.edit(picture, {"move": [3, 2]})))
+        assert result.before.labels == tuple(pipe.classify(pipe.encode(picture)).tolist())
+
+
+def test_a_token_is_as_wide_as_the_margin_leaves_it():
+    wide = CompactTokenizer(CompactConfig(image_size=28, factor=8, margin=2, width=16, codebook_size=12))
+    _, bare = moved_picture(TokenCriticPipeline(wide, None), noise_picture(28, 28), (1, 0))
+    assert bare.view(4, 4)[0].tolist() == [True, True, False, False]
+    picture = noise_picture(28, 28)
+    moved, _ = moved_picture(TokenCriticPipeline(wide, None), picture, (1, 0))
+    assert np.array_equal(np.asarray(moved)[:, 8:], np.asarray(picture)[:, :-8])
 
 
 def test_two_ways_from_the_same_seeds(pipe, service):
@@ -153,6 +171,11 @@ def test_classes_that_could_be_mistaken_are_written_as_numbers():
     assert class_word(3, ()) == "3"
 
 
+def test_classes_of_the_same_name_are_told_apart_by_their_numbers(pipe):
+    twice = TokenCriticPipeline(pipe.tokenizer, pipe.generator, class_names=("crane", "owl", "crane"))
+    assert names_of(twice, [2, 1, 0]) == ["crane (2)", "owl", "crane (0)"]
+
+
 BAD = {
     "classes holds 'bird'": {"classes": ["bird"]},
     "classes holds 3; expected 0 to 2": {"classes": [3]},
@@ -173,6 +196,7 @@ BAD = {
     "temperature is nan;": {"temperature": [1, float("nan")]},
     "temperature has 3 entries": {"temperature": [1, 2, 3]},
     "selection_noise is 'much';": {"selection_noise": "much"},
+    "selection_noise is 1000": {"selection_noise": 10**400},
     "critic_until is 1.0; it must be 0 or more, and less than 1": {"critic_until": 1},
     "critic_until is 'late';": {"critic_until": "late"},
     "guidance is 2.0; this model was trained without it": {"guidance": 2},

@@ -8,6 +8,7 @@ from tokencritic.errors import InputError
 from tokencritic.tokenizers.compact import CompactConfig, CompactTokenizer
 from tokencritic.training.loop import train
 from tokencritic.training.optimizer import OptimizerSettings
+from tokencritic.training.perceptual import Lpips
 from tokencritic.training.settings import TrainingSettings
 from tokencritic.training.tokenizer_task import TokenizerObjective, TokenizerTask
 
@@ -127,3 +128,13 @@ def test_the_perceptual_term_sees_enlarged_images_from_its_step_on():
     assert seen == [((4, 1, 32, 32), (4, 1, 32, 32))]
     with pytest.raises(InputError, match="perceptual_scale is 0; it must be at least 1"):
         TokenizerObjective(perceptual_scale=0)
+
+
+def test_a_run_does_not_go_on_with_another_perceptual_network_or_none(tmp_path):
+    torch.manual_seed(0)
+    first, second = Lpips(), Lpips()
+    objective = TokenizerObjective(perceptual=0.5, perceptual_scale=4, perceptual_after=9)
+    run(tmp_path, TokenizerTask(CompactTokenizer(CONFIG), Blobs(), objective, first), steps=1)
+    for other in (second, None):
+        with pytest.raises(InputError, match="has another perceptual"):
+            run(tmp_path, TokenizerTask(CompactTokenizer(CONFIG), Blobs(), objective, other), steps=2)

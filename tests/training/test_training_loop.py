@@ -18,7 +18,7 @@ from training.run_task import CONFIG, SETTINGS, PatternTask, assert_equal_weight
 from tokencritic.errors import InputError
 from tokencritic.models.generator import Generator
 from tokencritic.models.transformer import Block
-from tokencritic.training.checkpoint import load_tensors
+from tokencritic.training.checkpoint import best_checkpoint, load_tensors
 from tokencritic.training.optimizer import Average, OptimizerSettings, learning_rate, make_optimizer
 from tokencritic.training.task import example_seeds
 
@@ -125,6 +125,14 @@ def test_asked_to_stop_a_run_saves_and_says_so(tmp_path, number, ranks):
     assert "stopped; the same command goes on" in (tmp_path / "run.log").read_text()
     assert int(newest(folder).name) == 4
     run(folder, steps=5)
+
+
+def test_asked_to_stop_while_it_validates_a_run_keeps_what_it_found(tmp_path):
+    task = PatternTask()
+    task.signal_at, task.number = 2**40, signal.SIGTERM  # the step that validation gives its loss
+    run(tmp_path, task, steps=100_000, validate_seconds=0)
+    assert best_checkpoint(tmp_path) == newest(tmp_path)
+    assert newest(tmp_path).name == "000000001"
 
 
 @pytest.mark.parametrize("ways", [{"nan_at": 13}, {"scale_at": (13, 1e4)}])

@@ -5,6 +5,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +90,8 @@ def read_image(file: Path) -> Image.Image:
     """Decode a file of any mode to L or RGB, upright. Transparent parts become white; 16 bits become 8."""
     with Image.open(file) as image:
         image.load()
-        ImageOps.exif_transpose(image, in_place=True)
+        with suppress(Exception):  # Pillow raises what it likes on odd EXIF; the pixels are whole
+            ImageOps.exif_transpose(image, in_place=True)
         if image.mode.startswith("I"):
             return _from_16_bits(image)
         if image.mode in ("1", "L", "RGB") and not image.has_transparency_data:

@@ -2,6 +2,8 @@
 
 import zipfile
 import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -9,17 +11,62 @@ import numpy as np
 from tokencritic.data.arrays import ArraySource, numbered_classes
 from tokencritic.errors import InputError
 
+# What reading a broken file may raise; the last three: a size beyond reason, packed in an unknown way, encrypted.
+_BROKEN = (
+    *(OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error),
+    *(MemoryError, NotImplementedError, RuntimeError),
+)
+
+
+class _Arrays(Mapping[str, np.ndarray]):
+    """The arrays of an .npz by name, each read when it is asked for."""
+
+    def __init__(self, opened: np.lib.npyio.NpzFile) -> None:
+        self._opened = opened
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        value = self._opened[name]
+        if not isinstance(value, np.ndarray):
+            raise ValueError(f"{name} is no array")
+        return value
+
+    def __contains__(self, name: object) -> bool:  # the parent's would read the array to know
+        return name in self._opened
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._opened)
+
+    def __len__(self) -> int:
+        return len(self._opened)
+
+
+@contextmanager
+def reading(file: Path) -> Iterator[None]:
+    """What a broken .npz raises becomes an `InputError` with its name; a name that is missing stays a `KeyError`."""
+    try:
+        yield
+    except InputError:
+        raise
+    except _BROKEN as error:
+        raise InputError(f"{file} is not a whole .npz without pickles: {error}") from error
+
+
+@contextmanager
+def arrays_of(file: Path) -> Iterator[Mapping[str, np.ndarray]]:
+    """The arrays of an .npz, to be read while it is open; whatever is wrong with the file is an `InputError`."""
+    with reading(file), file.open("rb") as stream:
+        opened = np.load(stream, allow_pickle=False)
+        if not isinstance(opened, np.lib.npyio.NpzFile):
+            raise InputError(f"{file} is a single array; expected an .npz, which holds arrays by name")
+        with opened:
+            yield _Arrays(opened)
+
 
 def open_npz(file: Path, split: str) -> ArraySource:
     """`images` or `arr_0`: uint8 (n, h, w[, c]); `labels` or `arr_1`: integers (n,); `class_names`: optional strings."""
-    try:
-        with file.open("rb") as opened, np.load(opened, allow_pickle=False) as arrays:
-            images, labels = (_take(file, arrays, names) for names in (("images", "arr_0"), ("labels", "arr_1")))
-            names = arrays.get("class_names")
-    except InputError:
-        raise
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise InputError(f"{file} is not a whole .npz without pickles: {error}") from error
+    with arrays_of(file) as arrays:
+        images, labels = (_take(file, arrays, names) for names in (("images", "arr_0"), ("labels", "arr_1")))
+        names = arrays.get("class_names")
     if names is not None and (names.ndim != 1 or names.dtype.kind != "U"):
         raise InputError(f"{file} holds class_names {names.dtype} {names.shape}; expected a list of strings")
     if labels.dtype.kind not in "iu" or labels.size == 0:
@@ -28,8 +75,8 @@ def open_npz(file: Path, split: str) -> ArraySource:
     return ArraySource(images, labels, class_names, "npz", split, str(file))
 
 
-def _take(file: Path, arrays: np.lib.npyio.NpzFile, names: tuple[str, str]) -> np.ndarray:
+def _take(file: Path, arrays: Mapping[str, np.ndarray], names: tuple[str, str]) -> np.ndarray:
     for name in names:
         if name in arrays:
             return arrays[name]
-    raise InputError(f"{file} has no {' or '.join(names)}; it holds {', '.join(arrays.files) or 'nothing'}")
+    raise InputError(f"{file} has no {' or '.join(names)}; it holds {', '.join(arrays) or 'nothing'}")

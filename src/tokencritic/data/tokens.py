@@ -5,14 +5,13 @@ without it is not whole. Packed, all three are in one compressed `tokens.npz`, w
 """
 
 import json
-import zipfile
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
+from tokencritic.data.npz import arrays_of
 from tokencritic.errors import InputError
 from tokencritic.files import write_atomically
 from tokencritic.pretrained import place_of
@@ -116,12 +115,10 @@ def _map(folder: Path) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
 def _unpack(file: Path) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
     """Facts, tokens and labels of a packed file."""
     try:
-        with file.open("rb") as opened, np.load(opened, allow_pickle=False) as arrays:
+        with arrays_of(file) as arrays:
             content, tokens, labels = (arrays[name] for name in ("facts", "tokens", "labels"))
     except KeyError as error:
         raise InputError(f"{file} holds no packed tokens; expected those, or a folder that `tokenize` wrote") from error
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise InputError(f"{file} is not a whole file of packed tokens: {error}") from error
     facts = _check_facts(file, content.tobytes())
     _check_arrays(facts, (file, tokens), (file, labels))
     return facts, tokens, labels

@@ -1,10 +1,7 @@
 """Mean and covariance of features: streamed, merged across ranks, kept in files with what they were made with."""
 
 import dataclasses
-import zipfile
-import zlib
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,11 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tokencritic.data.npz import arrays_of
 from tokencritic.errors import InputError
 from tokencritic.evaluation.features import Extracted, Features, Provenance, provenance
 from tokencritic.files import write_atomically
-
-_BROKEN = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error)
 
 
 class Moments:
@@ -114,9 +110,9 @@ def read_statistics(file: str | Path, expected: Provenance | None = None) -> Sta
 
     expected: what the statistics must be made with; a file that tells something else is refused.
     """
-    with _open(Path(file)) as arrays:
+    with arrays_of(Path(file)) as arrays:
         if "mu" not in arrays or "sigma" not in arrays:
-            raise InputError(f"{file} has no mu and sigma; it holds {', '.join(arrays.files) or 'nothing'}")
+            raise InputError(f"{file} has no mu and sigma; it holds {', '.join(arrays) or 'nothing'}")
         count = _number(file, arrays["count"]) if "count" in arrays else None
         features = _gaussian(file, arrays["mu"], arrays["sigma"], count)
         spatial = None
@@ -141,18 +137,7 @@ def check_comparable(one: Provenance, other: Provenance, name: str) -> None:
         raise InputError(f"{name} is not comparable: it has {', '.join(differences)}")
 
 
-@contextmanager
-def _open(path: Path) -> Iterator[np.lib.npyio.NpzFile]:
-    try:
-        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as arrays:
-            yield arrays
-    except InputError:
-        raise
-    except _BROKEN as error:
-        raise InputError(f"{path} is not a whole .npz without pickles: {error}") from error
-
-
-def _provenance(file: str | Path, arrays: np.lib.npyio.NpzFile) -> Provenance:
+def _provenance(file: str | Path, arrays: Mapping[str, np.ndarray]) -> Provenance:
     names = [field.name for field in dataclasses.fields(Provenance)]
     if missing := [name for name in names if name not in arrays]:
         raise InputError(f"{file} has a fingerprint but no {', '.join(missing)}; it is not whole")

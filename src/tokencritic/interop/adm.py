@@ -7,9 +7,7 @@ statistics beside it, which `tokencritic.evaluation.read_statistics` reads. Noth
 import math
 import weakref
 import zipfile
-import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -18,15 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tokencritic.data.npz import arrays_of, reading
 from tokencritic.errors import InputError
 from tokencritic.files import write_atomically
 from tokencritic.image_forms import check_images, to_pixels
-
-# What reading a broken file may raise; the last three: a size beyond reason, packed in an unknown way, encrypted.
-_BROKEN = (
-    *(OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error),
-    *(MemoryError, NotImplementedError, RuntimeError),
-)
 
 
 def write_samples(
@@ -83,8 +76,10 @@ class ImageReader:
 
     def __init__(self, file: str | Path) -> None:
         self.file = Path(file)
-        with _naming(self.file):
+        with reading(self.file):
             with zipfile.ZipFile(self.file) as archive:
+                if "arr_0.npy" not in archive.namelist():
+                    raise InputError(f"{file} has no arr_0; expected images there")
                 self._member = archive.open("arr_0.npy")  # is still open when the archive is closed
             weakref.finalize(self, self._member.close)
             version = np.lib.format.read_magic(self._member)
@@ -98,7 +93,7 @@ class ImageReader:
     def read(self, start: int, stop: int) -> np.ndarray:
         """Images start to stop: uint8 (b, h, w, c)."""
         size = math.prod(self.shape[1:])
-        with _naming(self.file):
+        with reading(self.file):
             self._member.seek(self._first + start * size)
             content = self._member.read((stop - start) * size)
             return np.frombuffer(bytearray(content), np.uint8).reshape(stop - start, *self.shape[1:])
@@ -116,19 +111,8 @@ def array_names(path: Path) -> set[str]:
     """Of the arrays in an .npz; none of anything else. `arr_0` tells a sample file from a data set."""
     if not (path.is_file() and path.suffix == ".npz"):
         return set()
-    with _naming(path), zipfile.ZipFile(path) as archive:
+    with reading(path), zipfile.ZipFile(path) as archive:
         return {name.removesuffix(".npy") for name in archive.namelist()}
-
-
-@contextmanager
-def _naming(path: Path) -> Iterator[None]:
-    """What a broken file raises becomes an `InputError` with its name."""
-    try:
-        yield
-    except KeyError as error:
-        raise InputError(f"{path} has no arr_0; expected images there") from error
-    except _BROKEN as error:
-        raise InputError(f"{path} is not a whole .npz without pickles: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -157,7 +141,7 @@ def open_samples(file: str | Path) -> SampleFile:
     if not path.is_file():
         raise InputError(f"{path} is no file; expected an .npz of samples")
     images = ImageReader(path)
-    with _naming(path), np.load(path, allow_pickle=False) as arrays:
+    with arrays_of(path) as arrays:
         labels = arrays.get("arr_1")
     if 0 in images.shape:
         raise InputError(f"{path} holds arr_0 {images.shape}; expected at least one image")

@@ -26,6 +26,14 @@ WEIGHTS = "model.safetensors"
 ADDED_LATER = {"added": "later"}
 
 
+def with_weights(digest: Any, module: nn.Module) -> str:
+    """The hash of what a hash has seen and every weight of a module."""
+    for name, tensor in sorted(module.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(tensor.detach().float().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
 class SavedModel(nn.Module, PyTorchModelHubMixin, license="apache-2.0", library_name="token-critic"):
     """A module made from one frozen dataclass, `Config`, with `save_pretrained`, `from_pretrained` and `push_to_hub`."""
 
@@ -45,10 +53,7 @@ class SavedModel(nn.Module, PyTorchModelHubMixin, license="apache-2.0", library_
             if field.metadata == ADDED_LATER and config[field.name] == field.default:
                 del config[field.name]
         digest = hashlib.sha256(json.dumps(config, sort_keys=True).encode())
-        for name, tensor in sorted(self.state_dict().items()):
-            digest.update(name.encode())
-            digest.update(tensor.detach().float().cpu().contiguous().numpy().tobytes())
-        return digest.hexdigest()
+        return with_weights(digest, self)
 
     def save_pretrained(
         self,

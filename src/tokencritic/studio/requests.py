@@ -3,7 +3,6 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from numbers import Real
 from typing import Any
 
 import torch
@@ -198,7 +197,7 @@ def as_integer(name: str, value: Any, low: int, high: int) -> int:
 
 def as_number(name: str, value: Any, low: float, high: float) -> float:
     """A finite number in [low, high]."""
-    if isinstance(value, bool) or not isinstance(value, Real) or not (low <= float(value) <= high):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not (low <= value <= high):
         raise InputError(f"{name} is {_short(value)}; expected a number from {low:g} to {high:g}")
     return float(value)
 

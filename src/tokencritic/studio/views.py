@@ -3,6 +3,7 @@
 import base64
 import io
 import tempfile
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,8 +47,12 @@ def data_uri(content: bytes) -> str:
 
 
 def names_of(pipe: TokenCriticPipeline, labels: Sequence[int]) -> list[str]:
-    """The classes by name, or by number where the model has no names."""
-    return [pipe.class_names[label] if pipe.class_names else f"class {label}" for label in labels]
+    """The classes by name, with their number where two have the same; by number alone where the model has no names."""
+    names = pipe.class_names
+    if not names:
+        return [f"class {label}" for label in labels]
+    uses = Counter(names)
+    return [names[label] if uses[names[label]] == 1 else f"{names[label]} ({label})" for label in labels]
 
 
 def sheet(pipe: TokenCriticPipeline, part: Part) -> Image.Image:

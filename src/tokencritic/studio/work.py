@@ -167,7 +167,10 @@ class Edit:
     def carry_out(self, pipe: TokenCriticPipeline, watch: Watcher) -> Result:
         watch(0, 1, None)
         moved, bare = moved_picture(pipe, self.picture, self.move)
-        before = _given(pipe, moved, self.label)
+        label = self.label
+        if label is None:  # the classifier is asked about the picture as it was given, whole
+            label = int(pipe.classify(pipe.encode(self.picture)))
+        before = _given(pipe, moved, label)
         region, labels, start = self.region | bare, torch.tensor(before.labels), time.perf_counter()
         guidance = self.settings.guidance
         generator = pipe.generator if guidance == 1 else pipe.generator.guided(guidance)
@@ -268,7 +271,7 @@ def _given(pipe: TokenCriticPipeline, picture: Image.Image, label: int | None) -
 def moved_picture(pipe: TokenCriticPipeline, picture: Image.Image, move: tuple[int, int]) -> tuple[Image.Image, Tensor]:
     """The picture moved right and down by whole tokens, and which tokens (n,) then show what was not there."""
     tokenizer = pipe.tokenizer
-    cell = math.ceil(tokenizer.image_size / tokenizer.grid[0])
+    cell = regions.pixels_per_token(tokenizer)
     pixels = to_images(picture, tokenizer.image_size, tokenizer.channels)
     moved, bare = regions.move(pixels, move[0] * cell, move[1] * cell)
     return to_pil(moved[0].permute(1, 2, 0).numpy()), regions.tokens_touched(bare, tokenizer)

@@ -38,11 +38,15 @@ def tokens_touched(pixels: Tensor, tokenizer: Tokenizer) -> Tensor:
     return cells.any(3).any(1).flatten()
 
 
+def pixels_per_token(tokenizer: Tokenizer) -> int:
+    """Along each side; the margin that a tokenizer adds to its images counts among them."""
+    return (tokenizer.image_size + 2 * _margin(tokenizer)) // tokenizer.grid[0]
+
+
 def pixels_of(tokens: Tensor, tokenizer: Tokenizer) -> Tensor:
     """The pixels of some tokens (n,) bool: (h, w) bool."""
     rows, columns = tokenizer.grid
-    margin = _margin(tokenizer)
-    factor = (tokenizer.image_size + 2 * margin) // rows
+    margin, factor = _margin(tokenizer), pixels_per_token(tokenizer)
     whole = tokens.view(rows, columns).repeat_interleave(factor, 0).repeat_interleave(factor, 1)
     return F.pad(whole, (-margin,) * 4)
 

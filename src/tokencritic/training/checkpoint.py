@@ -14,6 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
@@ -227,7 +228,8 @@ class _MetadataUnpickler(pickle.Unpickler):
     )
 
     def find_class(self, module: str, name: str) -> Callable[..., Any]:
-        dtype = module == "torch" and name.startswith(("float", "bfloat", "int", "uint", "bool"))
+        # By what it is: a name such as `bool.__class__` begins like a type's and leads anywhere.
+        dtype = module == "torch" and isinstance(getattr(torch, name, None), torch.dtype)
         ours = module in self._MODULES and name in self._CLASSES
         if dtype or ours or (module, name) in self._NAMES:
             return super().find_class(module, name)

@@ -61,7 +61,10 @@ def train(
         made = _Run(task, run, optimization, settings, ranks)  # what cannot be is refused before anything is written
         with _claimed(run, ranks):
             made.restore(settings_text)
-            made.go(asked)
+            try:
+                made.go(asked)
+            finally:  # after an error too: the folder is not left while a thread still writes to it
+                made.checkpoints.finish()
 
 
 class _Run:
@@ -99,6 +102,7 @@ class _Run:
             name: getattr(settings, name) for name in ("batch_size", "seed", "held_out")
         }
         self.step, self.seconds, self.first_losses = 0, 0.0, []
+        self.saved_step: int | None = None
         self.unchecked: list[tuple[int, Tensor]] = []
         self.validation_loss: float | None = None
 
@@ -121,7 +125,8 @@ class _Run:
         if self.step > began or not (self.run / self.task.name).exists():
             if share >= 1:
                 self._validate()
-            self._save()
+            if share >= 1 or self.step != self.saved_step:  # stopped in a validation, its loss is saved already
+                self._save()
         self.checkpoints.finish()
         if self.log is not None:
             self.log.close()
@@ -263,7 +268,7 @@ class _Run:
         if self.ranks.first:
             write_model(self.run / self.task.name, self.task.model.config, averaged)
         self.checkpoints.save(self.state, notes)
-        self.saved = time.monotonic()
+        self.saved, self.saved_step = time.monotonic(), self.step
 
     def restore(self, settings_text: str | None) -> None:
         """Go to where the last checkpoint stands, and note what this run is."""

