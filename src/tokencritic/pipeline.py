@@ -189,6 +189,7 @@ class TokenCriticPipeline:
     ) -> Tensor:
         """labels: (b,); the other arguments are those of a call. Returns tokens (b, n) on the CPU."""
         seeds, settings = as_seeds(seed, len(labels)), settings or self.defaults
+        settings.check_critic_chooses(self.tokenizer.num_tokens, self.critic is not None)
         return self._draw(sample, (), labels, seeds, settings, batch_size, callback_on_step_end, reject_with)
 
     def refine_tokens(
@@ -273,7 +274,7 @@ class TokenCriticPipeline:
         images_or_tokens: images as `encode` takes them, or integers (b, n). class_labels: one per image, or one for all;
         None asks the pipeline's classifier. The other arguments and what comes back are those of a call.
         """
-        chosen = self.refinement_settings(steps=num_inference_steps, **settings)
+        chosen = self.refinement_settings(**{"steps": num_inference_steps, **settings})
         tokens, labels = self._given(images_or_tokens, class_labels, batch_size)
         refined = self.refine_tokens(tokens, labels, seed, chosen, batch_size, reject_with=reject_with, ratio=ratio)
         return self.images(refined, output_type, batch_size)

@@ -4,6 +4,7 @@ import csv
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -208,6 +209,48 @@ def test_sweep_writes_rows_and_figures(run, model, tmp_path):
         ("random", "3", "0.6", ""),
     ]
     assert all(math.isfinite(float(row["fid"])) and float(row["is_spread"]) > 0 for row in rows)
+
+
+def test_a_sweep_starts_from_what_tuning_found_at_equal_passes(run, make_model, tmp_path):
+    model = make_model()
+    search = ("--sampler", "confidence", "--passes", 4, "--temperature", 0.9, 0.7, "--budget", 120, "--first", 40)
+    run("tune", model, *search, "--set_defaults", "false")
+    best = json.loads((model / "tuning-confidence-4.json").read_text())["best"]
+    run("sweep", model, "--num", 40, "--resamples", 0, "--measures", "fid", "--out", tmp_path / "out")
+    critic, maskgit = csv.DictReader((tmp_path / "out/sweep.csv").read_text().splitlines())
+    assert [float(maskgit[f"temperature_{end}"]) for end in ("start", "end")] == best["temperature"]
+    assert (critic["temperature_start"], critic["temperature_end"]) == ("1.2", "0.8")
+    assert int(maskgit["passes"]) >= int(critic["passes"]) - 1
+
+
+def test_a_grey_image_among_coloured_ones_does_not_make_the_reference_grey(tmp_path, capsys):
+    images = np.random.default_rng(1).integers(0, 256, (60, 8, 8, 3), np.uint8)
+    images[0] = images[0, :, :, :1]
+    np.savez(tmp_path / "colours.npz", images=images, labels=np.zeros(60, int))
+    (tmp_path / "images").mkdir()
+    for index, image in enumerate(images):
+        Image.fromarray(image[:, :, 0] if index == 0 else image).save(tmp_path / f"images/{index:02}.png")
+    tokenizer = CompactTokenizer(CompactConfig(image_size=8, channels=3, width=16, codebook_size=16))
+    classifier = Classifier(ClassifierConfig(image_size=8, channels=3, num_classes=3, width=8))
+    TokenCriticPipeline(tokenizer, Generator(SIZES), classifier=classifier).save_pretrained(tmp_path / "model")
+    arguments = [
+        "--reference",
+        tmp_path / "colours.npz",
+        "--features",
+        "classifier",
+        "--classifier",
+        tmp_path / "model",
+    ]
+    arguments += ["--measures", "fid", "--cache", tmp_path / "cache", "--out", tmp_path / "found.json"]
+    assert main([str(part) for part in ("evaluate", tmp_path / "images", *arguments)]) == 0, capsys.readouterr().err
+    assert measures(tmp_path / "found.json")["fid"]["value"] == pytest.approx(0, abs=1e-6)
+
+
+def test_what_is_tuned_is_what_is_written_to(refused, make_model, tmp_path, monkeypatch):
+    """A bare name means the model inside the package, also beside a folder of that name."""
+    shutil.copytree(make_model(), tmp_path / "fashion-mnist")
+    monkeypatch.chdir(tmp_path)
+    assert "fashion-mnist is no model folder that can be written to" in refused("tune", "fashion-mnist")
 
 
 def test_tune_sets_the_defaults_and_compare_uses_the_evidence(run, make_model, tmp_path):

@@ -54,6 +54,13 @@ def test_each_image_comes_back_reconstructed_and_refined(pipe, model, images, tm
     assert np.array_equal(sheet[:64:8, :64:8, 0], pixels(images[0]))
 
 
+def test_more_images_than_the_critics_sheet_shows(model, images, tmp_path):
+    arguments = ["refine", model, *[images[0]] * 17, "--classes", "owl", "--out", tmp_path / "out", "--steps", 1]
+    assert main([str(part) for part in arguments]) == 0
+    assert (tmp_path / "out/critic.png").is_file()
+    assert len(list((tmp_path / "out").glob("*_refined.png"))) == 17
+
+
 def test_one_class_for_all_or_as_the_classifier_has_it(pipe, model, images, tmp_path, capsys):
     one, many, asked = (tmp_path / name for name in ("one", "many", "asked"))
     for out, classes in ((one, ["owl"]), (many, ["owl"] * 4)):

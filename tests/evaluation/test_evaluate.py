@@ -13,7 +13,7 @@ from tokencritic.data.sources import open_source
 from tokencritic.errors import InputError
 from tokencritic.evaluation import Statistics, class_accuracy, fid, inception_score, kid, precision_recall
 from tokencritic.evaluation.cache import Chunks, num_chunks
-from tokencritic.evaluation.evaluate import Meter
+from tokencritic.evaluation.evaluate import Meter, _of_probabilities
 from tokencritic.evaluation.image_sets import SourceImages
 from tokencritic.evaluation.manifold import density_coverage
 from tokencritic.evaluation.moments import Moments
@@ -72,9 +72,26 @@ def test_the_numbers_are_those_of_the_measures_on_the_images_themselves(world, p
     both = found["density"].value, found["coverage"].value
     assert both == pytest.approx(density_coverage(real.features, fake.features), rel=1e-12)
     assert found["accuracy"].value == class_accuracy(fake.probabilities, labels)
-    assert all(measured.spread > 0 for measured in found.values())
+    over_reference = {"recall", "coverage"}  # of which one set cannot tell a spread
+    assert all(found[name].spread > 0 for name in found.keys() - over_reference)
+    assert all(math.isnan(found[name].spread) for name in over_reference)
     share = found["accuracy"].value
     assert found["accuracy"].spread == pytest.approx(math.sqrt(share * (1 - share) / 300))
+
+
+def test_the_inception_score_does_not_depend_on_images_being_sorted_by_class():
+    """Its splits are of 5,000: sorted, two of them would hold one class each, and score 1."""
+    for probabilities in (torch.eye(2).repeat(5000, 1), torch.eye(2).repeat_interleave(5000, 0)):
+        found = _of_probabilities(probabilities.double(), None, ("is",), 0)["is"]
+        assert found.value == pytest.approx(2, abs=0.01)
+
+
+def test_a_refinement_that_rejects_is_kept_under_its_classifier_too(pipe, tmp_path):
+    pipe.classifier = pipe.critic  # any part with a fingerprint
+    sets = SampleSets(pipe, tmp_path / "cache", 4)
+    for candidates, parts in ((1, {"generator", "critic", "tokenizer"}), (2, set(pipe.parts))):
+        refinement = Refinement(0.6, SamplingSettings("critic", steps=3, candidates=candidates))
+        assert sets.of(RANDOM, refinement)[0].facts["models"].keys() == parts
 
 
 def test_sfid_is_the_fid_of_the_spatial_features(world, pipe, make_meter, tmp_path):
@@ -382,7 +399,7 @@ def test_bad_input_is_named(world, pipe, make_meter, tmp_path):
     with pytest.raises(InputError, match="classes is 'even'"):
         SampleSets(pipe, tmp_path, 4, classes="even")
     with pytest.raises(InputError, match=r"ratio of refinement is 1.5"):
-        Refinement(1.5)
+        Refinement(1.5, RANDOM)
     pipe.critic = lambda tokens, labels: tokens
     with pytest.raises(InputError, match="the critic, a function, has no method `fingerprint`"):
         SampleSets(pipe, tmp_path, 4).of(RANDOM)

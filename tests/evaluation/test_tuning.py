@@ -8,6 +8,7 @@ import math
 
 import numpy as np
 import pytest
+import torch
 from evaluation import toy
 from hypothesis import given
 from hypothesis import settings as limits
@@ -21,7 +22,7 @@ from tokencritic.evaluation.reference import ReferenceImages, open_reference
 from tokencritic.evaluation.report import write_csv, write_json
 from tokencritic.evaluation.samples import SampleSets
 from tokencritic.evaluation.sweep import Grid, parse_temperature, sweep
-from tokencritic.evaluation.tune import read_evidence, rounds, steps_for, tune, write_evidence
+from tokencritic.evaluation.tune import Evidence, read_evidence, rounds, steps_for, tune, write_evidence
 from tokencritic.sampling.settings import SamplingSettings
 
 
@@ -54,18 +55,20 @@ def test_a_grid_holds_every_combination_once_and_values_of_a_sampler_are_its_own
         temperatures={None: [1.0, (1.1, 0.7)]},
         noises={"critic": [0.1, 0.2], "confidence": [4.5]},
     )
-    found = grid.settings(toy.make_pipe(world))
+    pipe = toy.make_pipe(world)
+    found = grid.settings(lambda sampler: pipe.settings(sampler=sampler, passes_per_level=2 + (sampler == "critic")))
     combinations = [(one.sampler, one.steps, one.temperature, one.selection_noise) for one in found]
     assert len(set(combinations)) == len(combinations) == 8 + 2 + 4
     assert {one.steps for one in found if one.sampler == "confidence"} == {8}
     assert {one.selection_noise for one in found if one.sampler == "random"} == {None}
-    assert all(one.schedule == "linear" for one in found)  # what has no axis is the model's
+    assert all(one.passes_per_level == 2 + (one.sampler == "critic") for one in found)  # has no axis
     with pytest.raises(InputError, match="samplers is empty"):
-        Grid([]).settings(toy.make_pipe(world))
+        Grid([]).settings(lambda sampler: pipe.settings(sampler=sampler))
 
 
 def test_a_sweep_gives_one_row_for_each_setting_and_goes_on_where_it_was_cut_off(sets, meter, world, tmp_path):
-    settings = Grid(["random", "critic"], steps={None: [1, 9]}).settings(sets.pipe)
+    grid = Grid(["random", "critic"], steps={None: [1, 9]})
+    settings = grid.settings(lambda sampler: sets.pipe.settings(sampler=sampler))
     seen = []
 
     def stop_after_two(rows):
@@ -195,14 +198,30 @@ def test_steps_are_the_fewest_that_come_nearest_to_the_passes(world):
         steps_for(pipe, SamplingSettings("random", candidates=10), 3)
 
 
+def test_a_critic_that_would_never_choose_is_refused_and_not_drawn(world):
+    pipe, label = toy.make_pipe(world), torch.tensor([0])
+    early = pipe.settings(sampler="critic", critic_until=0.95, schedule="cosine")
+    with pytest.raises(
+        InputError, match=r"0\.95, too early for the critic to choose even once in 18 steps of 9 tokens"
+    ):
+        pipe.sample_tokens(label, 0, dataclasses.replace(early, steps=18))
+    fitted = tuning.at_passes(pipe, early, 9)
+    assert 0 < fitted.critic_until < 0.95
+    pipe.sample_tokens(label, 0, fitted)
+
+
 def test_the_evidence_comes_back_as_settings_of_the_nearest_passes(sets, meter, tmp_path):
     folder = tmp_path / "model"
     assert read_evidence(folder, "random", 9) is None
     for passes in (3, 9):
         found = tune(sets, meter, sets.pipe.settings(sampler="random"), passes, 400, first=100)
         write_evidence(folder, sets.pipe, passes, found)
-    assert read_evidence(folder, "random", 8) == found.best
-    assert read_evidence(folder, "random", 4).steps == 3
+    at_9, at_3 = read_evidence(folder, "random", 8), read_evidence(folder, "random", 4)
+    assert (at_9.settings, at_9.passes, at_3.settings.steps) == (found.best, 9, 3)
+    assert at_9.worth(sets.pipe, 9) == "tuned"
+    assert at_9.worth(sets.pipe, 8) == "tuned at 9 passes"
+    other = dataclasses.replace(at_9, models=at_9.models | {"generator": "f" * 64})
+    assert other.worth(sets.pipe, 9) == "tuned for another generator"
     assert read_evidence(folder, "critic", 9) is None
     evidence = json.loads((folder / "tuning-random-9.json").read_text())
     assert len(evidence["trials"]) == 2
@@ -213,7 +232,9 @@ def test_the_evidence_comes_back_as_settings_of_the_nearest_passes(sets, meter, 
 
 
 def test_the_comparison_has_the_rows_of_the_papers_tables(sets, meter):
-    tuned = {"confidence": SamplingSettings("confidence", steps=5, temperature=0.8, selection_noise=2.0)}
+    best = SamplingSettings("confidence", steps=5, temperature=0.8, selection_noise=2.0)
+    passes = sets.pipe.settings(sampler="confidence", steps=4).passes(sets.pipe.tokenizer.num_tokens)
+    tuned = {"confidence": Evidence(best, passes, {})}
     lines = comparison_lines(sets.pipe, 4, lambda sampler, passes: tuned.get(sampler), [2])
     assert [line.name for line in lines] == [
         "MaskGIT, 4 steps",
@@ -231,7 +252,8 @@ def test_the_comparison_has_the_rows_of_the_papers_tables(sets, meter):
     plain, best = rows["Token-Critic, 4 steps"], rows["Token-Critic, 4 steps, best 50 % by the critic"]
     assert best["passes"] == 2 * (plain["passes"] + 1)
     assert rows["MaskGIT, 4 steps, refined by the critic"]["refined"] == 0.6
-    assert [one.line.tuned for one in done] == ["MaskGIT" in name for name in rows]
+    assert [one.line.tuned != "not tuned" for one in done] == ["MaskGIT" in name for name in rows]
+    assert done[1].line.tuned == f"tuned at {passes} passes"
     assert "MaskGIT, 4 steps: confidence, 4 steps, temperature 0.8, noise 2, tuned\n" in comparison_text(done)
     assert "Token-Critic, 4 steps: critic, 4 steps, temperature 1, noise 0.2, not tuned\n" in comparison_text(done)
     assert "Only one sampler is tuned" in comparison_text(done)

@@ -135,6 +135,6 @@ def _of_images(given: Namespace, ranks: "Ranks") -> tuple[dict[str, "Evaluation"
         from tokencritic.pipeline import TokenCriticPipeline
 
         classifier = TokenCriticPipeline.from_pretrained(given.classifier).classifier
-    channels = images.batch(0, 1).shape[3]
-    meter = make_meter(given, ranks, len(images), images.image_size, channels, classifier)
+    # In colour, so that a grey image among coloured ones does not make a grey reference: it is measured as the others are.
+    meter = make_meter(given, ranks, len(images), images.image_size, 3, classifier)
     return {"value": meter([images], "images")}, [f"{len(images)} images of {given.model}"]

@@ -60,7 +60,7 @@ def main(arguments: list[str]) -> None:
     rows = list(zip(originals, before, after, strict=True))[:_MOST_IN_GRID]
     save(grid([image for row in rows for image in row], columns=3), folder / "before_after.png")
     if trace is not None:
-        names = [pipe.class_names[label] for label in labels.tolist()] if pipe.class_names else ()
+        names = [pipe.class_names[label] for label in labels[:MOST_IMAGES].tolist()] if pipe.class_names else ()
         picture = before_and_after(trace, pipe.tokenizer, names, probabilities=settings.probabilities)
         save(picture, folder / "critic.png")
     if given.classes is None:

@@ -1,5 +1,6 @@
 """`token-critic sweep`: a model measured at many settings."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,9 @@ def main(arguments: list[str]) -> None:
 
     from tokencritic.evaluation.report import explain, write_csv, write_json
     from tokencritic.evaluation.sweep import Grid, parse_temperature, sweep
+    from tokencritic.evaluation.tune import own_settings
     from tokencritic.pictures.curves import tradeoff_figures
+    from tokencritic.pretrained import place_of
     from tokencritic.training.distribution import joined
 
     grid = Grid(
@@ -37,7 +40,8 @@ def main(arguments: list[str]) -> None:
     )
     with joined(check_device(given.device)) as ranks:
         pipe = load_model(given)
-        settings, sets = grid.settings(pipe), sample_sets(given, pipe)
+        settings = grid.settings(partial(own_settings, Path(place_of(given.model)), pipe))
+        sets = sample_sets(given, pipe)
         for one in settings:
             sets.check(one)
         meter = model_meter(given, ranks, pipe, given.num)
@@ -62,7 +66,8 @@ def main(arguments: list[str]) -> None:
 def _parse(arguments: list[str]) -> Namespace:
     parser = make_parser(
         "sweep",
-        "Measure all combinations of some settings; write a CSV and the trade-off curves. Cut off, it goes on. "
+        "Measure all combinations of some settings; write a CSV and the trade-off curves. What is not given is as it suits "
+        "each sampler, at equal network passes: tuned, where `tune` was run. Cut off, it goes on. "
         "Any value may be for one sampler alone: --noises critic=0.2 confidence=4.5.",
     )
     parser.add_argument("model", help="a model folder or Hub id")

@@ -71,7 +71,10 @@ def _parse(arguments: list[str]) -> Namespace:
     )
     parser.add_argument("--dry_run", type=bool, default=False, help="write nothing")
     given = parse(parser, arguments)
-    if not given.dry_run and not (Path(given.model) / "pipeline.json").is_file():
+    from tokencritic.pretrained import place_of
+
+    inside = place_of(given.model) != given.model
+    if not given.dry_run and (inside or not (Path(given.model) / "pipeline.json").is_file()):
         raise InputError(f"{given.model} is no model folder that can be written to; --dry_run true only searches")
     if given.steps is not None:
         raise InputError(f"--steps is {given.steps}; --passes fixes the steps of every trial")

@@ -9,7 +9,7 @@ from tokencritic.evaluation.evaluate import Evaluation, Meter
 from tokencritic.evaluation.report import TITLES, explain, number, settings_text, table
 from tokencritic.evaluation.samples import Refinement, SampleSets
 from tokencritic.evaluation.sweep import row_of
-from tokencritic.evaluation.tune import steps_for
+from tokencritic.evaluation.tune import TUNED, Evidence, settings_from
 from tokencritic.pipeline import TokenCriticPipeline
 from tokencritic.sampling.settings import Sampler, SamplingSettings
 
@@ -18,11 +18,11 @@ CANDIDATES = (5, 10)  # acceptance rates of 20 % and 10 %
 
 @dataclass(frozen=True)
 class Line:
-    """One row of the comparison: how its images are made. tuned: whether its settings are what a tuning found."""
+    """One row of the comparison: how its images are made. tuned: in words, whether a tuning found its settings."""
 
     name: str
     settings: SamplingSettings
-    tuned: bool
+    tuned: str
     refinement: Refinement | None = None
 
 
@@ -38,19 +38,21 @@ class Compared:
 def comparison_lines(
     pipe: TokenCriticPipeline,
     steps: int,
-    tuned: Callable[[Sampler, int], SamplingSettings | None],
+    tuned: Callable[[Sampler, int], Evidence | None],
     candidates: Sequence[int] = CANDIDATES,
 ) -> list[Line]:
     """MaskGIT at T and 2T steps, the critic at T, the baseline refined, and both with rejection, as far as the model goes.
 
-    steps: T. tuned: the best settings known for a sampler at a number of passes, or None.
+    steps: T. tuned: what is known to be best for a sampler at a number of passes, or None.
     """
 
     def line(name: str, sampler: Sampler, count: int) -> Line:
         plain = pipe.settings(sampler=sampler, steps=count, candidates=1)
-        found = tuned(sampler, plain.passes(pipe.tokenizer.num_tokens, pipe.critic is not None))
-        settings = dataclasses.replace(found or plain, sampler=sampler, steps=count, candidates=1)
-        return Line(f"{name}, {count} steps", settings, found is not None)
+        passes = plain.passes(pipe.tokenizer.num_tokens, pipe.critic is not None)
+        found = tuned(sampler, passes)
+        settings = plain if found is None else found.settings
+        settings = dataclasses.replace(settings, sampler=sampler, steps=count, candidates=1)
+        return Line(f"{name}, {count} steps", settings, _worth(found, pipe, passes))
 
     lines = [line("MaskGIT", "confidence", count) for count in (steps, 2 * steps)]
     plain = [lines[0]]
@@ -71,7 +73,7 @@ def comparison_lines(
 
 
 def lines_at_passes(
-    pipe: TokenCriticPipeline, passes: Sequence[int], tuned: Callable[[Sampler, int], SamplingSettings | None]
+    pipe: TokenCriticPipeline, passes: Sequence[int], tuned: Callable[[Sampler, int], Evidence | None]
 ) -> list[Line]:
     """Both samplers at equal numbers of network passes, each with the settings known to be best there.
 
@@ -84,19 +86,17 @@ def lines_at_passes(
     for count in passes:
         for sampler, name in samplers.items():
             found = tuned(sampler, count)
-            settings = dataclasses.replace(found or pipe.settings(sampler=sampler), sampler=sampler, candidates=1)
-            settings = dataclasses.replace(settings, steps=steps_for(pipe, settings, count))
-            lines.append(Line(f"{name}, {settings.steps} steps", settings, found is not None))
+            settings = settings_from(found, pipe, sampler, count)
+            lines.append(Line(f"{name}, {settings.steps} steps", settings, _worth(found, pipe, count)))
     return lines
 
 
-def compare(
-    sets: SampleSets,
-    meter: Meter,
-    lines: Sequence[Line],
-    on_row: Callable[[list[Compared]], None] | None = None,
-) -> list[Compared]:
-    """Measure every line alike. on_row: called with those so far after each one."""
+def _worth(found: Evidence | None, pipe: TokenCriticPipeline, passes: int) -> str:
+    return "not tuned" if found is None else found.worth(pipe, passes)
+
+
+def compare(sets: SampleSets, meter: Meter, lines: Sequence[Line]) -> list[Compared]:
+    """Measure every line alike."""
     done: list[Compared] = []
     for place, line in enumerate(lines):
         samples = sets.of(line.settings, line.refinement)
@@ -104,8 +104,6 @@ def compare(
         row = {"name": line.name, **row_of(samples, found)}
         row["refined"] = None if line.refinement is None else line.refinement.ratio
         done.append(Compared(line, row, found))
-        if on_row is not None:
-            on_row(done)
     return done
 
 
@@ -134,10 +132,9 @@ def comparison_text(done: Sequence[Compared]) -> str:
     about += [f"spread over {over}"] if over else []
     plain = [one for one in done if one.line.refinement is None and one.line.settings.candidates == 1]
     used = [
-        f"{one.line.name}: {settings_text(one.evaluation.facts['images']['settings'])}, "
-        f"{'tuned' if one.line.tuned else 'not tuned'}"
+        f"{one.line.name}: {settings_text(one.evaluation.facts['images']['settings'])}, {one.line.tuned}"
         for one in plain
     ]
-    if len({one.line.tuned for one in plain}) > 1:
+    if len({one.line.tuned.startswith(TUNED) for one in plain}) > 1:
         used.append("Only one sampler is tuned, which favours it: run `token-critic tune` for the other too.")
     return "\n".join([*about, "", comparison_table(done), "", *used])

@@ -10,7 +10,7 @@ import numpy as np
 
 from tokencritic.data.sources import Split, open_source
 from tokencritic.errors import InputError
-from tokencritic.evaluation.cache import key_of
+from tokencritic.evaluation.cache import CHUNK_ROWS, key_of
 from tokencritic.evaluation.extraction import ALONE, FeatureRows, extract, told_by_first
 from tokencritic.evaluation.features import Features, Provenance
 from tokencritic.evaluation.image_sets import ImageSet, SampleImages, SourceImages
@@ -97,7 +97,8 @@ def open_reference(
 
 def pack_images(images: ImageSet, file: Path) -> None:
     """Write images (n, h, w, c) and their labels as one compressed .npz, which `open_reference` reads, whole or not at all."""
-    arrays = {"arr_0": np.asarray(images.batch(0, len(images)))}
+    starts = range(0, len(images), CHUNK_ROWS)  # photographs are large before they are cropped
+    arrays = {"arr_0": np.concatenate([images.batch(at, min(at + CHUNK_ROWS, len(images))) for at in starts])}
     if images.labels is not None:
         arrays["arr_1"] = images.labels
 

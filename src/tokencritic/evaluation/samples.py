@@ -32,8 +32,8 @@ _WORD = 0xFFFFFFFF
 class Refinement:
     """The paper's refinement of images that exist: the `ratio` of tokens that the critic trusts least is hidden first."""
 
-    ratio: float = 0.6
-    settings: SamplingSettings = dataclasses.field(default_factory=lambda: SamplingSettings("critic", steps=9))
+    ratio: float
+    settings: SamplingSettings
 
     def __post_init__(self) -> None:
         if not 0 < self.ratio <= 1:
@@ -77,6 +77,7 @@ class SampleSets:
 
     def check(self, settings: SamplingSettings) -> None:
         """Make one image in one step: what this model cannot do is found before hours are spent."""
+        settings.check_critic_chooses(self.pipe.tokenizer.num_tokens, self.pipe.critic is not None)
         self.pipe.sample_tokens(torch.zeros(1, dtype=torch.int64), 0, dataclasses.replace(settings, steps=1))
 
     def of(
@@ -120,8 +121,9 @@ class ModelSamples:
         if candidate:
             how["candidate"] = candidate
         if refinement is not None:
-            used = used | {"critic"}
-            how["refinement"] = {"ratio": refinement.ratio, "settings": effective(refinement.settings, self.pipe)}
+            redrawn_with = effective(refinement.settings, self.pipe)
+            used |= _parts_used(redrawn_with)
+            how["refinement"] = {"ratio": refinement.ratio, "settings": redrawn_with}
         found = sets.fingerprints
         how["models"] = {name: found[name] for name in sorted(used & found.keys())}
         how |= {"version": __version__, "dtype": str(_dtype(self.pipe.generator)).removeprefix("torch.")}

@@ -1,5 +1,6 @@
 """One model measured at many settings: the trade-off of quality and diversity."""
 
+import dataclasses
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,7 +9,6 @@ from typing import Any
 from tokencritic.errors import InputError
 from tokencritic.evaluation.evaluate import Evaluation, Meter
 from tokencritic.evaluation.samples import ModelSamples, SampleSets
-from tokencritic.pipeline import TokenCriticPipeline
 from tokencritic.sampling.loop import Temperature
 from tokencritic.sampling.settings import RejectBy, Sampler, SamplingSettings
 
@@ -20,9 +20,7 @@ WITHOUT_NOISE: frozenset[Sampler] = frozenset({"random", "halton"})
 
 @dataclass(frozen=True)
 class Grid:
-    """The settings to try: all combinations, for each sampler. An axis without values stays as
-    `TokenCriticPipeline.settings` has it for the sampler.
-    """
+    """The settings to try: all combinations, for each sampler. An axis without values stays as the sampler starts."""
 
     samplers: Sequence[Sampler]
     steps: Axis = field(default_factory=dict)
@@ -32,8 +30,8 @@ class Grid:
     candidates: Axis = field(default_factory=dict)
     reject_by: RejectBy = "classifier"
 
-    def settings(self, pipe: TokenCriticPipeline) -> list[SamplingSettings]:
-        """Every combination once, in the order in which the values were given."""
+    def settings(self, start: Callable[[Sampler], SamplingSettings]) -> list[SamplingSettings]:
+        """Every combination once, in the order in which the values were given. start: the settings of a sampler."""
         if not self.samplers:
             raise InputError("samplers is empty; name at least one")
         axes: dict[str, Axis] = {
@@ -51,7 +49,7 @@ class Grid:
             given = {name: some for name, some in values.items() if some}
             for combination in itertools.product(*given.values()):
                 changes = dict(zip(given, combination, strict=True))
-                found.append(pipe.settings(sampler=sampler, reject_by=self.reject_by, **changes))
+                found.append(dataclasses.replace(start(sampler), reject_by=self.reject_by, **changes))
         return list(dict.fromkeys(found))
 
 

@@ -19,6 +19,7 @@ from tokencritic.pipeline import TokenCriticPipeline
 from tokencritic.pipeline_folder import PIPELINE
 from tokencritic.sampling.settings import Sampler, SamplingSettings
 
+TUNED = "tuned"
 TUNING_SEED = 2**56  # of the first image: far from the seeds of an evaluation, which must not measure what was tuned on
 
 # Ranges of the search; noise on a logarithmic scale. A temperature falls from end + fall to end. A time below 0 is 0, so that
@@ -148,7 +149,19 @@ def draw_settings(
                 guidance=round(guidance, 2),
             )
         )
-    return [dataclasses.replace(one, steps=steps_for(pipe, one, passes)) for one in found]
+    return [at_passes(pipe, one, passes) for one in found]
+
+
+def at_passes(pipe: TokenCriticPipeline, settings: SamplingSettings, passes: int) -> SamplingSettings:
+    """The settings with the steps that `steps_for` finds; a critic that would never get to choose hands over later."""
+    while True:
+        fitted = dataclasses.replace(settings, steps=steps_for(pipe, settings, passes))
+        try:
+            fitted.check_critic_chooses(pipe.tokenizer.num_tokens, pipe.critic is not None)
+        except InputError:
+            settings = dataclasses.replace(settings, critic_until=round(max(0.0, settings.critic_until - 0.05), 2))
+        else:
+            return fitted
 
 
 def steps_for(pipe: TokenCriticPipeline, settings: SamplingSettings, passes: int) -> int:
@@ -184,8 +197,25 @@ def write_evidence(folder: Path, pipe: TokenCriticPipeline, passes: int, found: 
     return file
 
 
-def read_evidence(folder: Path, sampler: Sampler, passes: int) -> SamplingSettings | None:
-    """The settings that were found best for a sampler: at these passes, else at those nearest to them; None without any."""
+@dataclass(frozen=True)
+class Evidence:
+    """What a tuning found best. passes: at which. models: fingerprints of the parts that it was made with, by name."""
+
+    settings: SamplingSettings
+    passes: int
+    models: dict[str, str]
+
+    def worth(self, pipe: TokenCriticPipeline, passes: int) -> str:
+        """ "tuned", if that is true of this model at so many passes, or in what it is not."""
+        for name, made_with in self.models.items():
+            part = pipe.parts.get(name)
+            if part is None or part.fingerprint() != made_with:
+                return f"tuned for another {name}"
+        return TUNED if self.passes == passes else f"tuned at {self.passes} passes"
+
+
+def read_evidence(folder: Path, sampler: Sampler, passes: int) -> Evidence | None:
+    """What was found best for a sampler: at these passes, else at those nearest to them; None without any."""
     files = {}
     for file in sorted(folder.glob(f"tuning-{sampler}-*.json")):
         number = file.stem.rsplit("-", maxsplit=1)[1]
@@ -193,18 +223,24 @@ def read_evidence(folder: Path, sampler: Sampler, passes: int) -> SamplingSettin
             files[int(number)] = file
     if not files:
         return None
-    file = files[min(files, key=lambda number: abs(number - passes))]
+    nearest = min(files, key=lambda number: abs(number - passes))
+    file = files[nearest]
     try:
-        return SamplingSettings(**read_json(file)["best"])
+        found = read_json(file)
+        return Evidence(SamplingSettings(**found["best"]), nearest, dict(found["models"]))
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"{file} is not what tuning wrote: {error}") from error
 
 
 def settings_at(folder: Path, pipe: TokenCriticPipeline, sampler: Sampler, passes: int) -> SamplingSettings:
     """The settings of a sampler at so many passes: those that tuning found best where it was run, else the model's own."""
-    settings = read_evidence(folder, sampler, passes) or pipe.settings(sampler=sampler)
-    settings = dataclasses.replace(settings, sampler=sampler, candidates=1)
-    return dataclasses.replace(settings, steps=steps_for(pipe, settings, passes))
+    return settings_from(read_evidence(folder, sampler, passes), pipe, sampler, passes)
+
+
+def settings_from(found: Evidence | None, pipe: TokenCriticPipeline, sampler: Sampler, passes: int) -> SamplingSettings:
+    """As `settings_at`, with what `read_evidence` gave."""
+    settings = pipe.settings(sampler=sampler) if found is None else found.settings
+    return at_passes(pipe, dataclasses.replace(settings, sampler=sampler, candidates=1), passes)
 
 
 def own_settings(folder: Path, pipe: TokenCriticPipeline, sampler: Sampler) -> SamplingSettings:

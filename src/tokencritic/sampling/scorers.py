@@ -148,7 +148,7 @@ def revokes_at(scorer: Scorer, step: Step) -> bool:
 
 
 def check_until(critic_until: float) -> None:
-    """A time t/T, at which the critic has chosen at least once."""
+    """A time t/T. Whether the critic has chosen before it depends on the steps: `SamplingSettings.check_critic_chooses`."""
     if not 0 <= critic_until < 1:
         raise InputError(f"critic_until is {critic_until}; it must be 0 or more, and less than 1")
 

@@ -111,6 +111,17 @@ class SamplingSettings:
         drawn = generated * (1 if self.guidance == 1 else 2) + judged
         return drawn if self.candidates == 1 else self.candidates * (drawn + 1)
 
+    def check_critic_chooses(self, num_tokens: int, has_critic: bool = True) -> None:
+        """A critic that hands over before it has chosen once is none: the images would be MaskGIT's under its name."""
+        if self.critic_until == 0 or self.steps == 1 or self.chosen_sampler(has_critic) != "critic":
+            return
+        loop = self.steps, self.schedule, self.passes_per_level
+        if _count_passes(num_tokens, *loop, self.critic_until, None)[1] == 0:
+            raise InputError(
+                f"critic_until is {self.critic_until:g}, too early for the critic to choose even once in {self.steps} steps "
+                f"of {num_tokens} tokens; take less, or more steps"
+            )
+
     def loop_arguments(self) -> dict[str, Any]:
         """What `sample` takes by name."""
         names = ("steps", "temperature", "schedule", "passes_per_level")
