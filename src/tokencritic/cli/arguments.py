@@ -82,6 +82,8 @@ def check_device(name: str) -> str:
     tried = f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if name == "cuda" else name
     try:
         torch.empty(0, device=tried)
+        if name == "cuda":
+            torch.cuda.set_device(tried)  # from here on the plain name means it too
     except (RuntimeError, AssertionError) as error:
         reason = str(error).strip().splitlines()[0]
         raise InputError(f"--device is {name}, which cannot be used here: {reason}") from error

@@ -95,7 +95,8 @@ class CodebookUpkeep(nn.Module):
     ) -> int:
         """Take in one batch: latents (b, d, gh, gw) and the tokens (b, n) they became. Returns how many codes it re-seeded.
 
-        Call it after the optimizer's step. Under torch.distributed the batch is that of all ranks together.
+        Call it after the optimizer's step. Under torch.distributed the batch is that of all ranks together, but for
+        the latents that dead codes become, which are the first rank's.
         rng: chooses the latents that dead codes become; the same rng state gives the same codebook.
         reseed: False leaves dead codes where they are.
         """

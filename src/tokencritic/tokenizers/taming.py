@@ -59,7 +59,6 @@ class TamingConfig:
 
 
 PUBLISHED_1024 = TamingConfig()
-PUBLISHED_16384 = TamingConfig(codebook_size=16384)
 
 
 class TamingVQGAN(Tokenizer):

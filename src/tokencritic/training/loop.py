@@ -1,7 +1,8 @@
 """One loop for every model: it is given a task, and knows nothing of what is learned.
 
 The examples, the masks and the draws of a step are functions of (seed, step), and its dropout of these and the rank. So a run
-that is cut off goes on as if it had not been, and one without dropout on any number of ranks.
+that is cut off goes on as if it had not been, and one without dropout on any number of ranks; a tokenizer on as many as before,
+as dead codes become latents of the first one.
 """
 
 import fcntl

@@ -13,8 +13,10 @@ class TrainingSettings:
 
     batch_size: examples of a step, over all ranks and accumulated parts. steps, epochs: the length of the run. minutes: a
     wall-clock budget instead, which the schedule is fitted to; time before a resume counts.
-    seed: of the order of examples, the masks and the draws. held_out: the share of images kept for validation, at most a half.
-    accumulation: parts in which a rank goes through its share of a step, to save memory; the result is the same.
+    seed: of the order of examples, the masks and the draws. held_out: the share of images kept for validation, as one image
+    in so many, at most a half.
+    accumulation: parts in which a rank goes through its share of a step, to save memory; without dropout the
+    result is the same, but for a tokenizer, some of whose terms are of a part.
     precision: bfloat16 is autocast, for GPUs. compile: torch.compile of the transformer's blocks. recompute_activations:
     less memory for a third more time. distribution: ddp keeps the weights on each rank, fsdp spreads them.
     log_every: steps between lines of the log. validate_seconds, checkpoint_seconds: least time between two. keep_every: steps
