@@ -1,7 +1,6 @@
 """From runs to a pipeline folder: each run adds the part that it trained, once it is known to fit the others."""
 
 import dataclasses
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,10 +9,9 @@ import torch
 from torch import Tensor
 
 from tokencritic.errors import InputError
-from tokencritic.files import write_atomically
 from tokencritic.models.saved import CONFIG, SavedModel, read_json, write_model
 from tokencritic.pipeline import TokenCriticPipeline
-from tokencritic.pipeline_folder import FORMAT, KINDS, PIPELINE, read_folder
+from tokencritic.pipeline_folder import KINDS, PIPELINE, read_folder, write_pipeline
 from tokencritic.sampling.settings import SamplingSettings
 from tokencritic.tokenizers.loading import load_tokenizer
 from tokencritic.training.checkpoint import best_checkpoint, load_tensors
@@ -79,7 +77,7 @@ def export(run_folder: str | Path, folder: str | Path, *, half: bool = False, be
     weights = _halved(model) if half and run.name != "tokenizer" else model.state_dict()
     write_model(folder / run.name, model.config, weights)
     if not missing:
-        _write_pipeline(folder, parts, names, defaults)
+        write_pipeline(folder, parts, names, defaults)
     return Exported(tuple(name for name in KINDS if name in parts), missing, notes)
 
 
@@ -164,14 +162,3 @@ def _halved(model: SavedModel) -> dict[str, Tensor]:
     if not all(bool(torch.isfinite(tensor).all()) for tensor in weights.values()):
         raise InputError("half is true, but some weights are beyond float16's largest number; export without it")
     return weights
-
-
-def _write_pipeline(folder: Path, parts: dict[str, SavedModel], names: list[str], defaults: SamplingSettings) -> None:
-    kinds = {
-        name: next(kind for kind, cls in KINDS[name].items() if type(parts[name]) is cls)
-        for name in KINDS
-        if name in parts
-    }
-    facts = {"format": FORMAT, "parts": kinds, "class_names": list(names), "sampling": dataclasses.asdict(defaults)}
-    text = json.dumps(facts, indent=2, ensure_ascii=False) + "\n"
-    write_atomically(folder / PIPELINE, lambda path: path.write_text(text, encoding="utf-8"))

@@ -35,21 +35,33 @@ def write_folder(
     folder: Path, parts: Mapping[str, Any], class_names: Sequence[str], defaults: SamplingSettings
 ) -> None:
     """Write the parts and, last, `pipeline.json`."""
-    kinds = {}
-    for name, part in parts.items():
-        kinds[name] = next((kind for kind, cls in KINDS[name].items() if type(part) is cls), None)
-        if kinds[name] is None:
-            raise InputError(f"the {name} is a {type(part).__name__}, which cannot be saved as a part of a pipeline")
+    facts = _facts(parts, class_names, defaults)  # what cannot be saved is refused before anything is written
     # Cut off in the middle, old and new parts must not pass for one model.
     (folder / PIPELINE).unlink(missing_ok=True)
     for name, part in parts.items():
         part.save_pretrained(folder / name)
-    facts = {
-        "format": FORMAT,
-        "parts": kinds,
-        "class_names": list(class_names),
-        "sampling": dataclasses.asdict(defaults),
-    }
+    _write(folder, facts)
+
+
+def write_pipeline(
+    folder: Path, parts: Mapping[str, Any], class_names: Sequence[str], defaults: SamplingSettings
+) -> None:
+    """Write `pipeline.json` alone, where the parts are there already."""
+    _write(folder, _facts(parts, class_names, defaults))
+
+
+def _facts(parts: Mapping[str, Any], class_names: Sequence[str], defaults: SamplingSettings) -> dict[str, Any]:
+    kinds = {}
+    for name in (name for name in KINDS if name in parts):
+        part = parts[name]
+        kinds[name] = next((kind for kind, cls in KINDS[name].items() if type(part) is cls), None)
+        if kinds[name] is None:
+            raise InputError(f"the {name} is a {type(part).__name__}, which cannot be saved as a part of a pipeline")
+    about = {"class_names": list(class_names), "sampling": dataclasses.asdict(defaults)}
+    return {"format": FORMAT, "parts": kinds, **about}
+
+
+def _write(folder: Path, facts: dict[str, Any]) -> None:
     text = json.dumps(facts, indent=2, ensure_ascii=False) + "\n"
     write_atomically(folder / PIPELINE, lambda path: path.write_text(text, encoding="utf-8"))
 
