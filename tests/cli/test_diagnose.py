@@ -117,7 +117,7 @@ def test_a_model_that_brings_its_tokens_needs_no_data(pipe, tokens, tmp_path):
 def test_samplers_are_watched_at_equal_passes_as_tuning_found_them(model, tokens, tmp_path):
     tuned = shutil.copytree(model, tmp_path / "model")
     best = {"sampler": "confidence", "steps": 9, "temperature": [1.3, 0.7], "selection_noise": 5.5}
-    (tuned / "tuning-confidence-7.json").write_text(json.dumps({"best": best}))
+    (tuned / "tuning-confidence-7.json").write_text(json.dumps({"best": best, "models": {}}))
     assert run(tuned, "--data", tokens, "--num", 4, "--held_out", 0.1, "--out", tmp_path / "out") == 0
     found = json.loads((tmp_path / "out/diagnosis.json").read_text())["sampling"]
     assert found["critic"]["passes"] == found["confidence"]["passes"] == 7

@@ -267,7 +267,7 @@ def test_a_sampler_has_the_settings_that_tuning_found_for_it(pipe, tmp_path):
     assert found == dataclasses.replace(pipe.settings(sampler="confidence"), steps=found.steps)
     assert found.passes(num_tokens) == passes
     best = {"sampler": "confidence", "steps": 40, "temperature": [1.3, 0.7], "selection_noise": 5.5}
-    (tmp_path / "tuning-confidence-9.json").write_text(json.dumps({"best": best}))
+    (tmp_path / "tuning-confidence-9.json").write_text(json.dumps({"best": best, "models": {}}))
     found = service.own_settings("confidence")
     assert (found.temperature, found.selection_noise, found.passes(num_tokens)) == ((1.3, 0.7), 5.5, passes)
     assert service.own_settings("critic") == pipe.settings(sampler="critic")
