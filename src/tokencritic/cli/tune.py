@@ -7,6 +7,7 @@ from jsonargparse import Namespace
 from tokencritic.cli.arguments import add_settings, check_device, make_parser, parse, settings_of
 from tokencritic.cli.measuring import add_meter, cache_of, chosen_features, load_model, model_meter
 from tokencritic.errors import InputError
+from tokencritic.pretrained import place_of
 
 
 def main(arguments: list[str]) -> None:
@@ -71,8 +72,6 @@ def _parse(arguments: list[str]) -> Namespace:
     )
     parser.add_argument("--dry_run", type=bool, default=False, help="write nothing")
     given = parse(parser, arguments)
-    from tokencritic.pretrained import place_of
-
     inside = place_of(given.model) != given.model
     if not given.dry_run and (inside or not (Path(given.model) / "pipeline.json").is_file()):
         raise InputError(f"{given.model} is no model folder that can be written to; --dry_run true only searches")

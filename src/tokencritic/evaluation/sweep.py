@@ -47,9 +47,10 @@ class Grid:
             if sampler in WITHOUT_NOISE:
                 values["selection_noise"] = []
             given = {name: some for name, some in values.items() if some}
+            own = dataclasses.replace(start(sampler), reject_by=self.reject_by)
             for combination in itertools.product(*given.values()):
                 changes = dict(zip(given, combination, strict=True))
-                found.append(dataclasses.replace(start(sampler), reject_by=self.reject_by, **changes))
+                found.append(dataclasses.replace(own, **changes))
         return list(dict.fromkeys(found))
 
 
