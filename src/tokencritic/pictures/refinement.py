@@ -8,7 +8,6 @@ from PIL import Image
 
 from tokencritic.errors import InputError
 from tokencritic.pictures.panels import (
-    Scale,
     decode_steps,
     grid_of,
     hidden_panels,
@@ -18,10 +17,8 @@ from tokencritic.pictures.panels import (
     shrink,
 )
 from tokencritic.pictures.sheet import Group, ImageSheet, room_for, side_by_side
-from tokencritic.pictures.steps import check_names, shown_images
+from tokencritic.pictures.steps import check_names, run_of, shown_images
 from tokencritic.sampling.trace import Trace
-
-_ROWS = "before", "critic's score", "hidden first", "after"
 
 
 def before_and_after(
@@ -37,18 +34,19 @@ def before_and_after(
     if len(steps) < 2 or steps[0].index != 0 or steps[0].scores is None:
         raise InputError("the trace is not of a refinement; pass it to `refine` as on_step=")
     check_names(names, len(steps[0].proposal))
+    run = run_of("critic", trace, probabilities)
+    rows = "before", run.score_name, "hidden first", "after"
     count = shown_images(most_images, len(steps[0].proposal))
     grid = grid_of(tokenizer, steps[0].proposal.shape[1])
     pixels = decode_steps([steps[0], steps[-1]], tokenizer, range(count))
-    size = panel_size(pixels.shape[2:4], grid, room_for(side_by_side(count, len(_ROWS))))
+    size = panel_size(pixels.shape[2:4], grid, room_for(side_by_side(count, len(rows))))
     pixels = shrink(pixels, size)
-    scale: Scale = "probability" if probabilities else "rank"
-    heat = magnify(score_panels(pixels[0], steps[0].scores[:count].numpy(), grid, scale), size)
+    heat = magnify(score_panels(pixels[0], steps[0].scores[:count].numpy(), grid, run.scale), size)
     before, after = magnify(pixels, size)
     hidden = steps[0].hidden[:count].numpy()
     panels = np.stack([before, heat, hidden_panels(before, hidden, np.zeros_like(hidden), grid), after])
     names = names[:count] if names else [""] * count
     changed = int((steps[0].proposal[:count] != steps[-1].proposal[:count]).sum())
     note = f"{hidden.sum()} of {hidden.size} tokens hidden first, {changed} changed in the end"
-    sheet = ImageSheet([Group("", _ROWS)], names, size, legend=("trust", "hidden"))
+    sheet = ImageSheet([Group("", rows)], names, size, legend=("trust", "hidden"))
     return sheet.picture(panels[None], title="Refinement", notes=[note])
