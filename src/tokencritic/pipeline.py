@@ -24,7 +24,7 @@ from tokencritic.sampling.noise import as_seeds
 from tokencritic.sampling.propose import Proposal, evaluating
 from tokencritic.sampling.refine import refine
 from tokencritic.sampling.rejection import best_among, best_of, choose_ranker, fitting
-from tokencritic.sampling.settings import SamplingSettings
+from tokencritic.sampling.settings import REFINING, SamplingSettings
 from tokencritic.tokenizers.tokenizer import Tokenizer
 
 OutputType = Literal["pil", "pt", "np"]
@@ -144,7 +144,7 @@ class TokenCriticPipeline:
             raise InputError("sampler is confidence, which knows only tokens it drew itself; refine with critic")
         if self.critic is None and changes.get("sampler") is None:
             raise InputError("the model has no critic to say which tokens to refine")
-        return self.settings(**{"sampler": "critic", "steps": 9, "critic_until": 0.0, **changes})
+        return self.settings(**{"sampler": "critic", **REFINING, **changes})
 
     def labels(self, class_labels: ClassLabels, num_images_per_label: int = 1, called: str = "class_labels") -> Tensor:
         """Numbers or names -> (b,) int64, each repeated. called: what an error calls them."""

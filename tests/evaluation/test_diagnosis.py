@@ -119,15 +119,15 @@ def tiny_pipe(**changes):
     torch.nn.init.normal_(generator.bias)
     critic = Critic.from_generator(generator, **changes)
     torch.nn.init.normal_(critic.head.weight)
-    if changes:
+    if critic.reads_mask:
         torch.nn.init.normal_(critic.mask_embedding)
     return TokenCriticPipeline(make_tokenizer(), generator.eval(), critic.eval())
 
 
-@pytest.mark.parametrize("reads_mask", [False, True])
+@pytest.mark.parametrize("reads", [None, "reads_mask", "told_ratio"])
 @pytest.mark.parametrize("temperature", [1.0, (1.5, 0.5)])
-def test_it_judges_what_validation_in_training_judges(reads_mask, temperature):
-    pipe = tiny_pipe(**({"reads_mask": True} if reads_mask else {}))
+def test_it_judges_what_validation_in_training_judges(reads, temperature):
+    pipe = tiny_pipe(**({reads: True} if reads else {}))
     arrays, rows = make_arrays(), torch.arange(0, 64, 2)
     for target in ("masked", "changed"):
         task = CriticTask(pipe.critic, pipe.generator, arrays, CriticObjective(target, temperature), seed=3)

@@ -31,6 +31,17 @@ def test_the_critics_noise_is_uniform_on_the_probability_and_annealed_with_t():
     assert CriticScorer(lambda *_: logits, 0.0)(proposal()).equal(logits.sigmoid())
 
 
+def test_by_the_odds_a_token_is_the_last_to_go_in_proportion_to_its_odds():
+    seeds, logits = torch.arange(40_000), torch.tensor([0.0, 1.0, -1.0, 2.0])
+    mask = torch.ones(40_000, 4, dtype=torch.bool)
+    for power in (1.0, 2.0):
+        for time in (1.0, 0.1):  # the noise is the same at all steps
+            drawn = Proposal(torch.ones_like(mask, dtype=torch.int64), mask, None, seeds, Step(3, time, 0.0))
+            scores = CriticScorer(lambda *_: logits.expand(40_000, 4), selection_noise=power, noise_on="odds")(drawn)
+            shares = scores.argmax(1).bincount(minlength=4) / 40_000
+            assert shares.allclose((logits / power).softmax(0), atol=0.01)
+
+
 def test_from_its_time_on_the_critic_leaves_the_choice_to_confidence():
     logits = torch.randn(2, 4)
     scorer = CriticScorer(lambda *_: logits, selection_noise=0.0, until=0.5)
@@ -105,7 +116,7 @@ def test_bad_settings_are_named():
         CriticScorer(lambda *_: None, -0.1)
     with pytest.raises(InputError, match="selection_noise is nan"):
         ConfidenceScorer(float("nan"))
-    with pytest.raises(InputError, match="noise_on is 'odds'"):
-        CriticScorer(lambda *_: None, noise_on="odds")
+    with pytest.raises(InputError, match="noise_on is 'rank'; choose one of probability, logit, odds"):
+        CriticScorer(lambda *_: None, noise_on="rank")
     with pytest.raises(InputError, match=r"grid is \(2, 3\) for 4 tokens"):
         HaltonScorer((2, 3))(proposal())

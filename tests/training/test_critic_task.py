@@ -132,9 +132,9 @@ def test_samples_by_the_critic_are_shown():
 
 def test_the_critic_starts_as_the_generators_trunk():
     generator = make_generator(heads=4, null_class=True)
-    critic = make_critic(CriticConfig(**SIZES, dropout=0.25, reads_mask=True), generator)
+    critic = make_critic(CriticConfig(**SIZES, dropout=0.25, reads_mask=True, told_ratio=True), generator)
     assert (critic.config.layers, critic.config.heads, critic.config.null_class) == (2, 4, True)
-    assert (critic.config.dropout, critic.config.reads_mask) == (0.25, True)
+    assert (critic.config.dropout, critic.config.reads_mask, critic.config.told_ratio) == (0.25, True, True)
     trunk = generator.trunk.state_dict()
     assert all(value.equal(trunk[name]) for name, value in critic.trunk.state_dict().items())
     deep = make_critic(CriticConfig(**{**SIZES, "layers": 9}), generator)

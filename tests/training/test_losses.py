@@ -104,6 +104,29 @@ def test_the_generator_learns_hidden_tokens_only():
     assert not generator_loss(generator, changed, LABELS, SEEDS).values.equal(loss.values)  # visible tokens are context
 
 
+def test_a_critic_that_is_told_the_ratio_has_nothing_to_gain_from_finding_it_out():
+    generator = Generator(TransformerConfig(**SIZES))
+
+    class Told:
+        told_ratio = True
+
+        def __call__(self, tokens, labels):
+            return self.says.expand(tokens.shape)
+
+    told = Told()
+    told.says = torch.zeros(6, 1, requires_grad=True)
+    seeds = torch.arange(6) + 40
+    loss = critic_loss(told, generator, TOKENS, LABELS, seeds)
+    hidden = loss.mask.sum(1, keepdim=True)
+    assert loss.logits.allclose(((9 - hidden + 0.5) / (hidden + 0.5)).log().expand(6, 9))
+    plain = critic_loss(says(torch.tensor(0.0)), generator, TOKENS, LABELS, seeds)
+    assert loss.mask.equal(plain.mask)
+    # With no word on the tokens the share is already right, but for the half token; without being told it is not.
+    loss.values.sum().backward()
+    assert told.says.grad.abs().max() < 0.5
+    assert (plain.logits.sigmoid() - plain.originals.float()).sum(1).abs().max() > 1
+
+
 def test_losses_see_through_wrappers_for_distributed_training_and_take_token_arrays():
     class Wrapper(torch.nn.Module):
         def __init__(self, module):
@@ -114,7 +137,7 @@ def test_losses_see_through_wrappers_for_distributed_training_and_take_token_arr
             return self.module(*arguments, **named)
 
     generator = Generator(TransformerConfig(**SIZES, dropout=0.0))
-    critic = Critic(CriticConfig(**SIZES, dropout=0.0, reads_mask=True))
+    critic = Critic(CriticConfig(**SIZES, dropout=0.0, reads_mask=True, told_ratio=True))
     plain = generator_loss(generator, TOKENS, LABELS, SEEDS).values
     assert generator_loss(Wrapper(generator), TOKENS.to(torch.uint16), LABELS, SEEDS).values.equal(plain)
     plain = critic_loss(critic, generator, TOKENS, LABELS, SEEDS).values

@@ -20,7 +20,10 @@ _SETTINGS: dict[str, dict[str, Any]] = {
         "help": "one number, or its start and end; 0 is greedy",
     },
     "selection_noise": {"type": float, "help": "K in the paper; MaskGIT's choice temperature"},
-    "noise_on": {"choices": ["probability", "logit"], "help": "what the critic's noise is added to"},
+    "noise_on": {
+        "choices": ["probability", "logit", "odds"],
+        "help": "what the critic's noise is added to",
+    },
     "critic_until": {
         "type": float,
         "help": "t/T from which on MaskGIT's confidence chooses; 0: the critic to the end",

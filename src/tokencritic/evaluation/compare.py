@@ -11,7 +11,7 @@ from tokencritic.evaluation.samples import Refinement, SampleSets
 from tokencritic.evaluation.sweep import row_of
 from tokencritic.evaluation.tune import TUNED, Evidence, settings_from
 from tokencritic.pipeline import TokenCriticPipeline
-from tokencritic.sampling.settings import Sampler, SamplingSettings
+from tokencritic.sampling.settings import REFINING, Sampler, SamplingSettings
 
 CANDIDATES = (5, 10)  # acceptance rates of 20 % and 10 %
 
@@ -58,7 +58,7 @@ def comparison_lines(
     plain = [lines[0]]
     if pipe.critic is not None:
         critic = line("Token-Critic", "critic", steps)
-        refinement = Refinement(0.6, dataclasses.replace(critic.settings, steps=9, critic_until=0.0))
+        refinement = Refinement(0.6, dataclasses.replace(critic.settings, **REFINING))
         refined = dataclasses.replace(plain[0], name=f"{plain[0].name}, refined by the critic", refinement=refinement)
         lines += [critic, refined]
         plain.append(critic)

@@ -30,8 +30,9 @@ CALIBRATION_BINS = 10
 class Judged:
     """Images as a critic judged them. All are (b, n), on the CPU.
 
-    logits: float, the critic's. mask: bool, what was hidden and drawn again. unchanged: bool, where the original's code
-    stands, so everywhere outside the mask. log_probs: float, the generator's confidence in what it drew; +inf elsewhere.
+    logits: float, the critic's, with the log odds of the image for one that is told the ratio. mask: bool, what was hidden and
+    drawn again. unchanged: bool, where the original's code stands, so everywhere outside the mask.
+    log_probs: float, the generator's confidence in what it drew; +inf elsewhere.
     """
 
     logits: Tensor
@@ -134,6 +135,7 @@ class _Overheard:
 
     def __init__(self, critic: Any) -> None:
         self.critic, self.reads_mask = critic, getattr(critic, "reads_mask", False)
+        self.told_ratio = getattr(critic, "told_ratio", False)
 
     def __call__(self, tokens: Tensor, labels: Tensor | None, **mask: Tensor) -> Tensor:
         self.asked = tokens
@@ -144,7 +146,8 @@ def held_out_report(judged: Judged) -> dict[str, Any]:
     """Everything that can be said of judged images, as JSON values: of `all` of them, and of those in each bin of the mask
     ratio, `by_ratio`. A bin's `ratio` (low, high) takes images with more than `low` and at most `high` of their tokens hidden.
 
-    A critic does not know the ratio. So even one that is perfectly calibrated over all images is not so within a bin.
+    A critic that is not told the ratio does not know it. So even one that is perfectly calibrated over all images is not so
+    within a bin.
     """
     num_tokens = judged.mask.shape[1]
     bins = ((judged.mask.sum(1) * RATIO_BINS + num_tokens - 1) // num_tokens).clamp(min=1)  # rounded up, in integers

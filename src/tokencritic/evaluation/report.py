@@ -21,6 +21,7 @@ TITLES: Mapping[Measure, str] = {
     "coverage": "coverage",
     "accuracy": "accuracy",
 }
+_NOISE_ON: Mapping[str, str] = {"logit": " on logits", "odds": " by the odds"}
 _DECIMALS: Mapping[Measure, int] = {"fid": 2, "sfid": 2, "kid": 5, "is": 2}
 
 
@@ -71,7 +72,7 @@ def settings_text(settings: Mapping[str, Any]) -> str:
     parts = [f"{settings['sampler']}, {settings['steps']} steps"]
     parts.append(f"temperature {start:g}" if start == end else f"temperature {start:g} to {end:g}")
     if settings["selection_noise"] is not None:
-        parts.append(f"noise {settings['selection_noise']:g}{' on logits' * (settings['noise_on'] == 'logit')}")
+        parts.append(f"noise {settings['selection_noise']:g}{_NOISE_ON.get(settings['noise_on'], '')}")
     if settings["critic_until"]:
         parts.append(f"confidence from {settings['critic_until']:g} on")
     if settings["passes_per_level"] > 1:

@@ -17,6 +17,7 @@ from tokencritic.evaluation.sweep import WITHOUT_NOISE
 from tokencritic.models.saved import read_json
 from tokencritic.pipeline import TokenCriticPipeline
 from tokencritic.pipeline_folder import PIPELINE
+from tokencritic.sampling.scorers import NoiseOn
 from tokencritic.sampling.settings import Sampler, SamplingSettings
 
 TUNED = "tuned"
@@ -24,8 +25,12 @@ TUNING_SEED = 2**56  # of the first image: far from the seeds of an evaluation, 
 
 # Ranges of the search; noise on a logarithmic scale. A temperature falls from end + fall to end. A time below 0 is 0, so that
 # a quarter of the trials has the critic to the end.
-_NOISES: dict[Sampler, tuple[float, float]] = {"critic": (0.1, 4.0), "confidence": (1.0, 16.0)}
-_LOGIT_NOISES = (0.5, 8.0)
+_CONFIDENCE_NOISES = (1.0, 16.0)
+_CRITIC_NOISES: dict[NoiseOn, tuple[float, float]] = {
+    "probability": (0.1, 4.0),
+    "logit": (0.5, 8.0),
+    "odds": (0.1, 2.0),
+}
 _ENDS, _FALLS, _GUIDANCES, _UNTILS = (0.4, 1.1), (0.0, 0.7), (1.1, 4.0), (-0.3, 0.9)
 # Powers of 1/x with x^5 = x + 1: multiples of them, modulo 1, leave no large hole in the cube (Roberts, 2018), so that few
 # trials see more of it than random ones would.
@@ -132,12 +137,11 @@ def draw_settings(
     rng = np.random.default_rng(seed)
     guided = bool(getattr(getattr(pipe.generator, "config", None), "null_class", False))
     found = [start]
-    on_logits = sampler == "critic" and start.noise_on == "logit"
-    noises = None if sampler in WITHOUT_NOISE else _LOGIT_NOISES if on_logits else _NOISES[sampler]
+    noises = _CRITIC_NOISES[start.noise_on] if sampler == "critic" else _CONFIDENCE_NOISES
     for place in (rng.random(4) + np.arange(count - 1)[:, None] * _STRIDES) % 1:
         end = np.interp(place[0], (0, 1), _ENDS)
         fall = np.interp(place[1], (0, 1), _FALLS)
-        noise = None if noises is None else np.exp(np.interp(place[2], (0, 1), np.log(noises)))
+        noise = None if sampler in WITHOUT_NOISE else np.exp(np.interp(place[2], (0, 1), np.log(noises)))
         until = np.interp(place[3], (0, 1), _UNTILS).clip(0) if sampler == "critic" else 0.0
         guidance = float(rng.uniform(*_GUIDANCES)) if guided and rng.random() < 0.5 else 1.0
         found.append(

@@ -46,7 +46,7 @@ GENERATOR = GeneratorPreset(
 )
 
 CRITIC = CriticPreset(
-    model=CriticConfig(**vars(GENERATOR.model)),
+    model=CriticConfig(**vars(GENERATOR.model), told_ratio=True),
     objective=CriticObjective(),
     optimizer=OptimizerSettings(learning_rate=1e-3),  # the trunk has learned already
     training=TrainingSettings(batch_size=64, minutes=60.0),

@@ -7,7 +7,7 @@ stays kept; one without the attribute is taken to revoke. `revokes` may also be 
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, get_args
 
 import torch
 from torch import Tensor
@@ -15,7 +15,7 @@ from torch import Tensor
 from tokencritic.errors import InputError
 from tokencritic.sampling.propose import Proposal, Step
 
-NoiseOn = Literal["probability", "logit"]
+NoiseOn = Literal["probability", "logit", "odds"]
 
 
 class Scorer(Protocol):
@@ -34,7 +34,10 @@ class AnyCritic(Protocol):
 class CriticScorer:
     """Token-Critic, Algorithm 2 line 5: p_phi + n(t), with n(t) = K u t/T and u uniform in [-0.5, 0.5].
 
-    selection_noise: K. noise_on: what the noise is added to: the probability, as in the paper, or the logit.
+    selection_noise: K. noise_on: what the noise is added to: the probability, as in the paper, or the logit; or "odds",
+    Gumbel noise of size K on the logit, the same at all steps: tokens are then kept in proportion to their odds of being
+    original, to the power of 1/K. A ranking always keeps the typical; a draw by the odds keeps the rare too, as often as
+    it is real.
     until: the critic chooses while t/T is above it; from there on MaskGIT's confidence does, with its published noise, and
     what is kept stays kept. 0, the paper's, is the critic to the end. A critic knows most while most tokens are fillings;
     where it knows little, its passes are better spent on more steps.
@@ -49,8 +52,8 @@ class CriticScorer:
     def __post_init__(self) -> None:
         check_noise(self.selection_noise)
         check_until(self.until)
-        if self.noise_on not in ("probability", "logit"):
-            raise InputError(f"noise_on is {self.noise_on!r}; choose probability or logit")
+        if self.noise_on not in get_args(NoiseOn):
+            raise InputError(f"noise_on is {self.noise_on!r}; choose one of {', '.join(get_args(NoiseOn))}")
 
     def revokes(self, step: Step) -> bool:
         return step.time > self.until
@@ -62,9 +65,11 @@ class CriticScorer:
             logits = self.critic(proposal.tokens, proposal.labels, mask=proposal.mask)  # pyright: ignore[reportCallIssue]
         else:
             logits = self.critic(proposal.tokens, proposal.labels)
-        scores = logits.float() if self.noise_on == "logit" else logits.float().sigmoid()
+        scores = logits.float().sigmoid() if self.noise_on == "probability" else logits.float()
         if self.selection_noise == 0:
             return scores
+        if self.noise_on == "odds":
+            return scores + self.selection_noise * _gumbel(proposal)
         return scores + self.selection_noise * proposal.step.time * (proposal.selection_uniforms() - 0.5)
 
 
@@ -85,8 +90,7 @@ class ConfidenceScorer:
         scores = proposal.log_probs()
         if self.selection_noise == 0:
             return scores
-        gumbel = -(-proposal.selection_uniforms().log()).log()
-        return scores + self.selection_noise * proposal.step.time_after * gumbel
+        return scores + self.selection_noise * proposal.step.time_after * _gumbel(proposal)
 
 
 @dataclass(frozen=True)
@@ -139,6 +143,11 @@ def _place(index: int, base: int, size: int) -> int:
         index, digit = divmod(index, base)
         mirrored, scale = mirrored * base + digit, scale * base
     return mirrored * size // scale
+
+
+def _gumbel(proposal: Proposal) -> Tensor:
+    """This step's standard Gumbel noise, (b, n)."""
+    return -(-proposal.selection_uniforms().log()).log()
 
 
 def revokes_at(scorer: Scorer, step: Step) -> bool:

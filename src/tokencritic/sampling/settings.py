@@ -27,6 +27,7 @@ from tokencritic.sampling.scorers import (
 
 Sampler = Literal["critic", "confidence", "random", "halton"]
 RejectBy = Literal["classifier", "critic"]
+REFINING: dict[str, Any] = {"steps": 9, "critic_until": 0.0}  # what differs in refining: the critic to the end
 
 
 @dataclass(frozen=True)

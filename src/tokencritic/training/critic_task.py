@@ -142,10 +142,11 @@ def make_critic(
     """A critic to train for a generator.
 
     start: "generator" copies the trunk of one of ours, as many of its layers as the config has room for: the sizes are
-    then the generator's, and the config's `dropout` and `reads_mask` are kept. "random" is the paper's, of the config's
-    sizes; so is the start for a generator that is none of ours.
+    then the generator's, and the config's `dropout`, `reads_mask` and `told_ratio` are kept. "random" is the paper's, of the
+    config's sizes; so is the start for a generator that is none of ours.
     """
     if start == "random" or not isinstance(generator, Generator):
         return Critic(config)
     layers = min(config.layers, generator.config.layers)
-    return Critic.from_generator(generator, layers, dropout=config.dropout, reads_mask=config.reads_mask)
+    kept = {name: getattr(config, name) for name in ("dropout", "reads_mask", "told_ratio")}
+    return Critic.from_generator(generator, layers, **kept)

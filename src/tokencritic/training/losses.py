@@ -64,6 +64,8 @@ def critic_loss(
     mask_id: for a generator that has no such attribute.
     target: "masked" is the paper's, every token that was hidden counts as a filling even where the generator drew the very
         code that had been there; "changed" counts such a token as an original.
+    A critic with a true `told_ratio` has the log odds of its image, (n - k) / k for k hidden tokens of n, added to its logits,
+    here and in what is returned: what there is left to learn is which tokens, and not how many.
     A critic that reads the previous mask is shown one that hides the tokens of this mask and a random number more, as it
     stands before a step of sampling; showing it this very mask would give the answer away.
     """
@@ -87,8 +89,16 @@ def critic_loss(
         logits = critic(proposal.tokens, labels, mask=previous)  # pyright: ignore[reportCallIssue]
     else:
         logits = critic(proposal.tokens, labels)
+    if getattr(unwrapped(critic), "told_ratio", False):
+        logits = logits + _log_odds(mask)
     values = F.binary_cross_entropy_with_logits(logits.float(), originals.float(), reduction="none")
     return CriticLoss(values, logits, originals, mask)
+
+
+def _log_odds(mask: Tensor) -> Tensor:
+    """(b, n) bool -> (b, 1), of an original against a hidden token; half a token is added to both, as either may be missing."""
+    hidden = mask.sum(1, keepdim=True)
+    return ((mask.shape[1] - hidden + 0.5) / (hidden + 0.5)).log()
 
 
 def generator_loss(
