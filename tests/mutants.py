@@ -32,6 +32,18 @@ MUTANTS = {
         "mask=mask)",
         "tests/training/test_losses.py",
     ),
+    "told ratio the wrong way round": (
+        "training/losses.py",
+        "((mask.shape[1] - hidden + 0.5) / (hidden + 0.5)).log()",
+        "((hidden + 0.5) / (mask.shape[1] - hidden + 0.5)).log()",
+        "tests/training/test_losses.py",
+    ),
+    "odds noise annealed": (
+        "sampling/scorers.py",
+        "self.selection_noise * _gumbel(proposal)",
+        "self.selection_noise * proposal.step.time * _gumbel(proposal)",
+        "tests/sampling/test_scorers.py",
+    ),
     "frozen generator keeps its dropout": (
         "training/losses.py",
         "with evaluating(generator):",
@@ -106,8 +118,8 @@ MUTANTS = {
     ),
     "Gumbel noise not annealed": (
         "sampling/scorers.py",
-        "self.selection_noise * proposal.step.time_after * gumbel",
-        "self.selection_noise * gumbel",
+        "self.selection_noise * proposal.step.time_after * _gumbel",
+        "self.selection_noise * _gumbel",
         "tests/sampling/test_scorers.py tests/sampling/test_exact.py",
     ),
     "noise not centred": (
