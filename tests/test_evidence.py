@@ -1,7 +1,7 @@
-"""The sign of the result that the README reports, by the commands that it prints: `make evidence`.
+"""The sign of the result that the README reports, by the command that it prints: `make evidence`.
 
-Not among `make test`'s: 6,000 images are sampled for the first, 25 a second on two CPU cores, and Inception sees 14,200 for the
-second, 12 a second. What is done is kept in the cache, so that a second time takes a minute.
+Not among `make test`'s: Inception sees 14,200 images, about 12 a second on two CPU cores. What is done is kept in the cache, so
+that a second time takes a minute.
 """
 
 import csv
@@ -23,14 +23,6 @@ def compared(folder, *flags):
     assert (maskgit["sampler"], critic["sampler"]) == ("confidence", "critic")
     assert int(critic["passes"]) <= int(maskgit["passes"]) == 18
     return maskgit, critic
-
-
-@pytest.mark.evidence
-def test_at_equal_passes_the_critic_is_ahead_of_maskgit_by_the_classifiers_features(tmp_path):
-    maskgit, critic = compared(tmp_path, "--num", "1000", "--seeds", "3", "--measures", "fid,accuracy")
-    # 0.158 and 0.137; over sets of 1,000 images they vary by 0.007 and 0.004, so the difference of means of three by 0.005.
-    assert float(critic["fid"]) < float(maskgit["fid"]) - 0.01
-    assert float(critic["accuracy"]) > 0.907 - 0.05  # that of the test images
 
 
 @pytest.mark.evidence
