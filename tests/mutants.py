@@ -58,8 +58,8 @@ MUTANTS = {
     ),
     "critic still asked when it hands over": (
         "sampling/scorers.py",
-        "if proposal.step.time <= self.until:",
-        "if proposal.step.time < self.until:",
+        "return step.time > self.until",
+        "return step.time >= self.until",
         "tests/sampling/test_scorers.py",
     ),
     "kept tokens taken back after the critic": (
@@ -100,14 +100,20 @@ MUTANTS = {
     ),
     "revoking switched off": (
         "sampling/loop.py",
-        "check_scores(scorer, proposal).masked_fill(~free, torch.inf)",
-        "check_scores(scorer, proposal).masked_fill(~free | ~mask, torch.inf)",
+        "noisy.masked_fill(~free, torch.inf)",
+        "noisy.masked_fill(~free | ~proposal.mask, torch.inf)",
         "tests/sampling/test_loop.py tests/sampling/test_exact.py",
     ),
     "frozen tokens may be hidden": (
         "sampling/loop.py",
-        "check_scores(scorer, proposal).masked_fill(~free, torch.inf)",
-        "check_scores(scorer, proposal)",
+        "noisy.masked_fill(~free, torch.inf)",
+        "noisy",
+        "tests/sampling/test_loop.py",
+    ),
+    "noise shown as what the critic thinks": (
+        "sampling/loop.py",
+        "return scores.masked_fill(~free, torch.inf)",
+        "return noisy.masked_fill(~free, torch.inf)",
         "tests/sampling/test_loop.py",
     ),
     "critic noise not annealed": (

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tokencritic.errors import InputError
 from tokencritic.exact_world import MarkovWorld
-from tokencritic.masking import num_masked_table
+from tokencritic.masking import hide_lowest, num_masked_table
 from tokencritic.models.critic import Critic
 from tokencritic.models.generator import Generator
 from tokencritic.models.transformer import TransformerConfig
@@ -91,6 +91,19 @@ def test_kept_tokens_stay_kept_without_a_critic(scorer):
     for step in trace.steps:
         assert not step.taken_back.any()
         assert tokens[~step.hidden].equal(step.proposal[~step.hidden])
+
+
+@pytest.mark.parametrize("noise_on", ["probability", "logit", "odds"])
+def test_a_trace_holds_what_the_critic_thinks_and_noise_decides_what_is_hidden(noise_on):
+    trace, quiet, loud = Trace(), CriticScorer(CRITIC, 0.0, noise_on), CriticScorer(CRITIC, 50.0, noise_on)
+    sample(GENERATOR, loud, [0, 1, 2], on_step=trace, steps=6)
+    by_rank = []
+    for step in trace.steps[:-1]:
+        logits = CRITIC(step.proposal, torch.tensor([0, 1, 2]))
+        assert step.scores.allclose(logits.sigmoid() if noise_on == "probability" else logits, atol=1e-5)
+        by_rank.append(hide_lowest(step.scores, step.hidden.sum(1)).equal(step.hidden))
+    assert not all(by_rank)
+    assert not sample(GENERATOR, quiet, [0, 1, 2], steps=6).equal(trace.steps[-1].proposal)
 
 
 def test_a_critic_takes_kept_tokens_back():

@@ -24,11 +24,13 @@ def test_the_critics_noise_is_uniform_on_the_probability_and_annealed_with_t():
     logits = torch.tensor([[0.0, 1.0, -1.0, 9.0], [2.0, -3.0, 0.5, 0.0]])
     u = uniforms(SEEDS, 4, Use.SELECT, step=7)
     for time in (1.0, 0.5, 0.1):
-        scores = CriticScorer(lambda *_: logits, selection_noise=0.4)(proposal(time=time))
-        assert scores.allclose(logits.sigmoid() + 0.4 * time * (u - 0.5))
-        on_logits = CriticScorer(lambda *_: logits, selection_noise=0.4, noise_on="logit")(proposal(time=time))
-        assert on_logits.allclose(logits + 0.4 * time * (u - 0.5))
-    assert CriticScorer(lambda *_: logits, 0.0)(proposal()).equal(logits.sigmoid())
+        on_probability = CriticScorer(lambda *_: logits, selection_noise=0.4)
+        on_logit = CriticScorer(lambda *_: logits, selection_noise=0.4, noise_on="logit")
+        assert on_probability(proposal(time=time)).equal(logits.sigmoid())
+        assert on_logit(proposal(time=time)).equal(logits)
+        for scorer in (on_probability, on_logit):
+            assert scorer.noise(proposal(time=time)).allclose(0.4 * time * (u - 0.5))
+    assert CriticScorer(lambda *_: logits, 0.0).noise(proposal()) == 0
 
 
 def test_by_the_odds_a_token_is_the_last_to_go_in_proportion_to_its_odds():
@@ -37,8 +39,8 @@ def test_by_the_odds_a_token_is_the_last_to_go_in_proportion_to_its_odds():
     for power in (1.0, 2.0):
         for time in (1.0, 0.1):  # the noise is the same at all steps
             drawn = Proposal(torch.ones_like(mask, dtype=torch.int64), mask, None, seeds, Step(3, time, 0.0))
-            scores = CriticScorer(lambda *_: logits.expand(40_000, 4), selection_noise=power, noise_on="odds")(drawn)
-            shares = scores.argmax(1).bincount(minlength=4) / 40_000
+            scorer = CriticScorer(lambda *_: logits.expand(40_000, 4), selection_noise=power, noise_on="odds")
+            shares = (scorer(drawn) + scorer.noise(drawn)).argmax(1).bincount(minlength=4) / 40_000
             assert shares.allclose((logits / power).softmax(0), atol=0.01)
 
 
@@ -47,7 +49,9 @@ def test_from_its_time_on_the_critic_leaves_the_choice_to_confidence():
     scorer = CriticScorer(lambda *_: logits, selection_noise=0.0, until=0.5)
     assert scorer(proposal(time=0.6)).equal(logits.sigmoid())
     for time in (0.5, 0.1):
-        assert scorer(proposal(time=time)).equal(ConfidenceScorer()(proposal(time=time)))
+        late = proposal(time=time)
+        assert scorer(late).equal(ConfidenceScorer()(late))
+        assert scorer.noise(late).equal(ConfidenceScorer().noise(late))
 
 
 @pytest.mark.parametrize("until", [-0.1, 1.0, float("nan")])
@@ -70,9 +74,10 @@ def test_confidence_is_log_p_plus_gumbel_noise_annealed_to_nothing():
     gumbel = -(-uniforms(SEEDS, 4, Use.SELECT, step=7).double().log()).log()
     log_p = proposal().logits.double().log_softmax(-1)[..., 1]
     for after in (0.75, 0.25, 0.0):
-        scores = ConfidenceScorer(4.5)(proposal(time_after=after))
-        assert scores[MASK].double().allclose((log_p + 4.5 * after * gumbel)[MASK], atol=1e-5)
-        assert (scores[~MASK] == torch.inf).all()
+        scorer, drawn = ConfidenceScorer(4.5), proposal(time_after=after)
+        assert scorer(drawn)[MASK].double().allclose(log_p[MASK], atol=1e-5)
+        assert scorer.noise(drawn).double().allclose(4.5 * after * gumbel, atol=1e-5)
+        assert (scorer(drawn)[~MASK] == torch.inf).all()
 
 
 @pytest.mark.parametrize("scorer", [ConfidenceScorer(), RandomScorer(), HaltonScorer()])

@@ -45,7 +45,7 @@ def score_map(scores: Any, grid: Grid, size: tuple[int, int], scale: Scale = "pr
 def trust(scores: np.ndarray, scale: Scale = "probability") -> np.ndarray:
     """Scores (..., n) as shares in [0, 1]: 0 = distrusted, 1 = trusted.
 
-    scale: "probability" takes scores as they are and cuts off what noise has carried beyond 0 or 1: the critic's.
+    scale: "probability" takes scores as they are and cuts off what lies beyond 0 or 1: the critic's.
     "rank" counts how many tokens of the image score lower, for scores in any unit, such as log probabilities. Tokens that
     cannot be hidden (infinite, or the largest float) are trusted wholly on both scales.
     """

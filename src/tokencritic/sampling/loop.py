@@ -17,7 +17,9 @@ Temperature = float | tuple[float, float]
 
 
 class OnStep(Protocol):
-    """Called after each step. scores is None after the last step, where nothing is hidden and nothing is scored."""
+    """Called after each step. scores: what the scorer thinks, without its noise; None after the last step, where
+    nothing is hidden and nothing is scored.
+    """
 
     def __call__(self, proposal: Proposal, scores: Tensor | None, mask: Tensor, /) -> Any: ...
 
@@ -123,8 +125,7 @@ def run_loop(
             )
             scores = None
             if any(step.num_masked) or not save_work:
-                scores = check_scores(scorer, proposal).masked_fill(~free, torch.inf)
-                mask = hide_lowest(scores, num_masked[step.index])
+                scores, mask = choose(scorer, proposal, free, num_masked[step.index])
             else:
                 mask = torch.zeros_like(mask)
             tokens = proposal.tokens.masked_fill(mask, inputs.mask_id)
@@ -134,13 +135,21 @@ def run_loop(
     return tokens
 
 
-def check_scores(scorer: Scorer, proposal: Proposal) -> Tensor:
-    """Checked, as float32, and below +inf: that is for frozen tokens alone, so that no tie can hide one."""
+def choose(
+    scorer: Scorer, proposal: Proposal, free: Tensor, num_masked: Sequence[int] | Tensor
+) -> tuple[Tensor, Tensor]:
+    """The scores, float32, and the mask that hides the num_masked (b,) lowest once noise is added: both (b, n).
+
+    Only tokens that are free, (b, n), are hidden: the others, and no others, have a score of +inf, so that no tie can hide one.
+    """
     scores = scorer(proposal)
     if scores.shape != proposal.tokens.shape:
         came, right = tuple(scores.shape), tuple(proposal.tokens.shape)
         raise InputError(f"the scorer returned scores of shape {came} for tokens of shape {right}")
-    return scores.float().clamp(max=torch.finfo(torch.float32).max)
+    scores = scores.float().clamp(max=torch.finfo(torch.float32).max)
+    noise = getattr(scorer, "noise", None)
+    noisy = scores if noise is None else scores + noise(proposal)
+    return scores.masked_fill(~free, torch.inf), hide_lowest(noisy.masked_fill(~free, torch.inf), num_masked)
 
 
 def temperature_range(temperature: Temperature) -> tuple[float, float]:

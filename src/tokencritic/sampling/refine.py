@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from tokencritic.errors import InputError
-from tokencritic.masking import Schedule, hide_lowest
+from tokencritic.masking import Schedule
 from tokencritic.sampling.inputs import check_inputs
-from tokencritic.sampling.loop import OnStep, Temperature, check_scores, plan_steps, run_loop
+from tokencritic.sampling.loop import OnStep, Temperature, choose, plan_steps, run_loop
 from tokencritic.sampling.noise import redraw_seeds
 from tokencritic.sampling.propose import AnyGenerator, Proposal, evaluating
 from tokencritic.sampling.scorers import Scorer
@@ -47,8 +47,7 @@ def refine(
     plan = plan_steps([inputs.num_tokens] * len(tokens), steps, schedule, ratio, passes_per_level)
     with evaluating(getattr(scorer, "critic", None)):
         given = Proposal(tokens, everything, inputs.labels, inputs.seeds, plan[0])
-        scores = check_scores(scorer, given)
-    mask = hide_lowest(scores, plan[0].num_masked)
+        scores, mask = choose(scorer, given, everything, plan[0].num_masked)
     if on_step is not None:
         on_step(given, scores, mask)
     return run_loop(generator, scorer, inputs, tokens, mask, everything, plan, temperature, on_step, save_work)

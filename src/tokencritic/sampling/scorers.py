@@ -1,7 +1,9 @@
 """Which tokens to trust: each scorer is a callable from a `Proposal` to scores (b, n), higher = more real.
 
-The loop hides the lowest. A scorer whose `revokes` is False gives +inf to tokens that were visible, so that a kept token
-stays kept; one without the attribute is taken to revoke. `revokes` may also be a function of the step.
+The loop hides the lowest, after adding the scorer's `noise(proposal)` if it has such a method: scores are what it thinks,
+and what pictures show; noise is chance in what is hidden. A scorer whose `revokes` is False gives +inf to tokens that
+were visible, so that a kept token stays kept; one without the attribute is taken to revoke. `revokes` may also be a
+function of the step.
 """
 
 import math
@@ -59,18 +61,22 @@ class CriticScorer:
         return step.time > self.until
 
     def __call__(self, proposal: Proposal) -> Tensor:
-        if proposal.step.time <= self.until:
+        if not self.revokes(proposal.step):
             return ConfidenceScorer()(proposal)
         if getattr(self.critic, "reads_mask", False):
             logits = self.critic(proposal.tokens, proposal.labels, mask=proposal.mask)  # pyright: ignore[reportCallIssue]
         else:
             logits = self.critic(proposal.tokens, proposal.labels)
-        scores = logits.float().sigmoid() if self.noise_on == "probability" else logits.float()
+        return logits.float().sigmoid() if self.noise_on == "probability" else logits.float()
+
+    def noise(self, proposal: Proposal) -> Tensor | float:
+        if not self.revokes(proposal.step):
+            return ConfidenceScorer().noise(proposal)
         if self.selection_noise == 0:
-            return scores
+            return 0.0
         if self.noise_on == "odds":
-            return scores + self.selection_noise * _gumbel(proposal)
-        return scores + self.selection_noise * proposal.step.time * (proposal.selection_uniforms() - 0.5)
+            return self.selection_noise * _gumbel(proposal)
+        return self.selection_noise * proposal.step.time * (proposal.selection_uniforms() - 0.5)
 
 
 @dataclass(frozen=True)
@@ -87,10 +93,12 @@ class ConfidenceScorer:
         check_noise(self.selection_noise)
 
     def __call__(self, proposal: Proposal) -> Tensor:
-        scores = proposal.log_probs()
+        return proposal.log_probs()
+
+    def noise(self, proposal: Proposal) -> Tensor | float:
         if self.selection_noise == 0:
-            return scores
-        return scores + self.selection_noise * proposal.step.time_after * _gumbel(proposal)
+            return 0.0
+        return self.selection_noise * proposal.step.time_after * _gumbel(proposal)
 
 
 @dataclass(frozen=True)

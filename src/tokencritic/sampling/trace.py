@@ -17,7 +17,7 @@ class TraceStep:
 
     index: the number of the step, 0 for the tokens that refinement is given. time: the paper's t/T when the step begins.
     proposal: int64, the complete tokens. drawn: bool, those just drawn, which is what was hidden before.
-    scores: float, what the scorer gave, None after the last step. hidden: bool, what was hidden next.
+    scores: float, what the scorer thinks, without noise; None after the last step. hidden: bool, what was hidden next.
     """
 
     index: int
