@@ -25,11 +25,11 @@ TUNING_SEED = 2**56  # of the first image: far from the seeds of an evaluation, 
 
 # Ranges of the search; noise on a logarithmic scale. A temperature falls from end + fall to end. A time below 0 is 0, so that
 # a quarter of the trials has the critic to the end.
-_CONFIDENCE_NOISES = (1.0, 16.0)
+_CONFIDENCE_NOISES = (2.0, 32.0)
 _CRITIC_NOISES: dict[NoiseOn, tuple[float, float]] = {
     "probability": (0.1, 4.0),
     "logit": (0.5, 8.0),
-    "odds": (0.1, 2.0),
+    "odds": (0.5, 6.0),
 }
 _ENDS, _FALLS, _GUIDANCES, _UNTILS = (0.4, 1.1), (0.0, 0.7), (1.1, 4.0), (-0.3, 0.9)
 # Powers of 1/x with x^5 = x + 1: multiples of them, modulo 1, leave no large hole in the cube (Roberts, 2018), so that few
