@@ -21,19 +21,8 @@ def test_at_equal_passes_the_critic_is_ahead_of_maskgit_by_inceptions_features(t
         weights = find_weights(os.environ.get("INCEPTION"), download=False)
     except InputError as error:
         pytest.skip(f"{error}; INCEPTION=FILE names it")
-    command = [
-        "compare",
-        "fashion-mnist",
-        "--passes",
-        "18",
-        "--num",
-        "2100",
-        "--resamples",
-        "0",
-        "--measures",
-        "fid,kid",
-    ]
-    command += ["--features", "inception", "--inception", str(weights), "--out", str(tmp_path)]
+    command = ["compare", "fashion-mnist", "--passes", "18", "--num", "2100", "--resamples", "0"]
+    command += ["--measures", "fid,kid", "--features", "inception", "--inception", str(weights), "--out", str(tmp_path)]
     subprocess.run([sys.executable, "-m", "tokencritic.cli.main", *command], check=True)
     maskgit, critic = csv.DictReader((tmp_path / "comparison.csv").read_text().splitlines())
     assert (maskgit["sampler"], critic["sampler"]) == ("confidence", "critic")
