@@ -1,8 +1,8 @@
 """What a picture of the steps costs beyond sampling: decoding, drawing and writing, on one thread.
 
-    python benchmarks/pictures.py [--model FOLDER] [--images 16] [--steps 18] [--rounds 5] [--out FOLDER]
+    python benchmarks/pictures.py [--model fashion-mnist] [--images 16] [--steps 18] [--rounds 5] [--out FOLDER]
 
-Without a model, random weights of the sizes that Fashion-MNIST needs. Fails if an animation takes 2 seconds or more.
+Fails if an animation takes 2 seconds or more.
 """
 
 import argparse
@@ -14,34 +14,22 @@ from pathlib import Path
 
 import torch
 
-from tokencritic import Critic, Generator, TokenCriticPipeline, Trace, TransformerConfig
+from tokencritic import TokenCriticPipeline, Trace
 from tokencritic.pictures import run_of, step_frames, write_steps
-from tokencritic.tokenizers.compact import CompactConfig, CompactTokenizer
 
 GOAL = 2.0
 
 
-def random_model() -> TokenCriticPipeline:
-    torch.manual_seed(0)
-    tokenizer = CompactTokenizer(CompactConfig(image_size=28, codebook_size=512)).eval()
-    config = TransformerConfig(
-        num_tokens=49, codebook_size=512, num_classes=10, width=128, layers=4, heads=4, mlp_width=512
-    )
-    generator = Generator(config).eval()
-    names = [f"class {i}" for i in range(10)]
-    return TokenCriticPipeline(tokenizer, generator, Critic.from_generator(generator).eval(), class_names=names)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", help="a model folder with a critic")
+    parser.add_argument("--model", default="fashion-mnist", help="a model with a critic")
     parser.add_argument("--images", type=int, default=16)
     parser.add_argument("--steps", type=int, default=18)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", type=Path, help="keep the pictures in this folder")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    pipe = TokenCriticPipeline.from_pretrained(arguments.model) if arguments.model else random_model()
+    pipe = TokenCriticPipeline.from_pretrained(arguments.model)
     labels = torch.arange(arguments.images) % pipe.generator.num_classes
     names = [pipe.class_names[label] for label in labels] if pipe.class_names else []
     trace, start = Trace(), time.perf_counter()

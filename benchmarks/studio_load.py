@@ -1,10 +1,10 @@
 """Fifty clients press Generate at once: is each answered or told "busy", does memory stay bounded, is the page there after?
 
-    python benchmarks/studio_load.py [--model FOLDER] [--clients 50] [--images 16] [--rounds 3] [--seconds 300]
+    python benchmarks/studio_load.py [--model fashion-mnist] [--clients 50] [--images 16] [--rounds 3] [--seconds 300]
 
 Starts a studio of its own on a free port of this machine. Fails if a client gets anything but images or "busy", if memory
 grows by more than 1 GB from round to round, if the page does not come within 3 seconds afterwards, or if 16 images of one
-client alone take 3 seconds or more. Without a model, random weights of the sizes that Fashion-MNIST needs.
+client alone take 3 seconds or more.
 """
 
 import argparse
@@ -14,7 +14,6 @@ import json
 import re
 import subprocess
 import sys
-import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -22,29 +21,8 @@ from collections import Counter
 from functools import partial
 from pathlib import Path
 
-import torch
-
-from tokencritic import Critic, Generator, TokenCriticPipeline, TransformerConfig
-from tokencritic.tokenizers.compact import FASHION_MNIST, CompactTokenizer
-
 MOST_CLIENTS, MOST_GROWTH, MOST_SECONDS = 200, 2**30, 3.0
 CODE = "import sys; from tokencritic.cli.studio import main; main(sys.argv[1:])"
-
-
-def random_model(folder: Path) -> None:
-    torch.manual_seed(0)
-    tokenizer = CompactTokenizer(FASHION_MNIST).eval()
-    config = TransformerConfig(
-        num_tokens=tokenizer.num_tokens,
-        codebook_size=tokenizer.codebook_size,
-        num_classes=10,
-        width=192,
-        layers=4,
-        heads=3,
-        mlp_width=768,
-    )
-    generator = Generator(config).eval()
-    TokenCriticPipeline(tokenizer, generator, Critic.from_generator(generator).eval()).save_pretrained(folder)
 
 
 def press(address: str, body: dict[str, int], seconds: float) -> tuple[int, float, str]:
@@ -105,7 +83,7 @@ def load(address: str, process: int, arguments: argparse.Namespace) -> bool:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", help="a model folder")
+    parser.add_argument("--model", default="fashion-mnist")
     parser.add_argument("--clients", type=int, default=50)
     parser.add_argument("--images", type=int, default=16)
     parser.add_argument("--rounds", type=int, default=3)
@@ -116,18 +94,14 @@ def main() -> None:
     if importlib.util.find_spec("gradio") is None:
         print("left out: gradio is not installed (pip install 'token-critic[studio]')")
         return
-    with tempfile.TemporaryDirectory() as temporary:
-        model = arguments.model or str(Path(temporary) / "model")
-        if arguments.model is None:
-            random_model(Path(model))
-        command = [sys.executable, "-c", CODE, model, "--port", "0"]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-            try:
-                assert process.stdout is not None
-                found = re.search(r"http://\S+", process.stdout.readline())
-                well = found is not None and load(found[0], process.pid, arguments)
-            finally:
-                process.terminate()
+    command = [sys.executable, "-c", CODE, arguments.model, "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            found = re.search(r"http://\S+", process.stdout.readline())
+            well = found is not None and load(found[0], process.pid, arguments)
+        finally:
+            process.terminate()
     sys.exit(0 if well else 1)
 
 
