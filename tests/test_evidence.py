@@ -1,7 +1,7 @@
 """The sign of the result that the README reports, by the command that it prints: `make evidence`.
 
-Not among `make test`'s, as it takes minutes: 4,000 images at 27 passes, about 11 a second on two CPU cores. What is done is kept
-in the cache, so that a second time takes a minute.
+Not among `make test`'s, as it takes minutes: 4,000 images at 27 passes, about 11 a second on two CPU cores. What is done is
+kept in the cache, so that a second time takes a minute.
 """
 
 import csv
@@ -13,8 +13,8 @@ import pytest
 
 @pytest.mark.evidence
 def test_at_equal_passes_the_critic_is_ahead_of_maskgit(tmp_path):
-    command = ["compare", "fashion-mnist", "--passes", "27", "--num", "2000", "--resamples", "0", "--out", str(tmp_path)]
-    command += ["--measures", "fid,precision,accuracy"]
+    command = ["compare", "fashion-mnist", "--passes", "27", "--num", "2000", "--resamples", "0"]
+    command += ["--measures", "fid,precision,accuracy", "--out", str(tmp_path)]
     subprocess.run([sys.executable, "-m", "tokencritic.cli.main", *command], check=True)
     maskgit, critic = csv.DictReader((tmp_path / "comparison.csv").read_text().splitlines())
     assert (maskgit["sampler"], critic["sampler"]) == ("confidence", "critic")

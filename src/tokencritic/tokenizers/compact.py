@@ -49,7 +49,8 @@ class CompactConfig:
             raise InputError(f"encoder_kernel is {self.encoder_kernel}; it must be odd")
 
 
-# 14 x 14 tokens, each of which tells of its own 2 x 2 pixels alone: hardly anything is lost, and tokens that do not fit together show.
+# 14 x 14 tokens, each of which tells of its own 2 x 2 pixels alone: hardly anything is lost, and tokens that do not fit
+# together show.
 FASHION_MNIST = CompactConfig(factor=2, width=48, encoder_kernel=1, codebook_size=128, code_width=4)
 CIFAR_10 = CompactConfig(image_size=32, channels=3, width=128, decoder_blocks=4, codebook_size=1024)
 
