@@ -171,7 +171,7 @@ def test_bad_input_is_one_line_that_names_it(place, refused, tmp_path):
         (*generator, "--training.steps", 1, "--training.epochs", 1): "steps is 1 and epochs is 1",
         (*generator, "--minutes", -1): "minutes is -1.0; it must be positive",
         (*generator, "--model.num_tokens", 9): "--model.num_tokens is 9 but the tokens' is 4",
-        (*generator, "--training.accumulation", 3): "batch_size is 64; it must be a multiple of 3",
+        (*generator, "--training.accumulation", 3): "batch_size is 32; it must be a multiple of 3",
         (*generator, "--training.held_out", 0.01): "held_out is 0.01, which leaves one side of 40 images empty",
         (*generator, "--tokenizer", place / "nowhere"): "nowhere",
         (*generator, "--device", "cuda:9"): "--device is cuda:9",

@@ -29,6 +29,8 @@ def place(tmp_path_factory):
         32,
         "--training.held_out",
         0.1,
+        "--optimizer.learning_rate",
+        0.002,
         "--training.checkpoint_seconds",
         1e9,
     )
@@ -36,8 +38,8 @@ def place(tmp_path_factory):
     def train(model, name, data, steps, *flags):
         call("train", model, *run, "--data", place / data, "--run", place / name, "--steps", steps, *flags)
 
-    small = ("--model.image_size", 8, "--model.factor", 2, "--model.margin", 0, "--model.width", 16)
-    train("tokenizer", "t", "data.npz", 150, *small, "--model.codebook_size", 16)
+    small = ("--model.image_size", 8, "--model.factor", 2, "--model.width", 16, "--model.encoder_kernel", 3)
+    train("tokenizer", "t", "data.npz", 150, *small, "--model.codebook_size", 16, "--model.code_width", 8)
     train("classifier", "k", "data.npz", 80, "--model.image_size", 8, "--model.width", 8)
     call("tokenize", place / "t/tokenizer", place / "data.npz", "--out", place / "tokens")
     sizes = ("--model.width", 32, "--model.layers", 2, "--model.heads", 2, "--model.mlp_width", 64)
