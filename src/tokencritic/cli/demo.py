@@ -3,7 +3,7 @@
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 from tokencritic.cli.arguments import check_device, make_parser, parse
 from tokencritic.errors import InputError
@@ -97,15 +97,13 @@ def _refine(name: str, pipe: "TokenCriticPipeline", labels: "Tensor", seed: int,
 
 
 def _table(pipe: "TokenCriticPipeline", labels: "Tensor", all_made: list[Made]) -> str:
-    """Costs, what the critic thinks of whole images, and how many images the classifier takes for what they should be."""
+    """Costs, and how many images the classifier takes for what they should be."""
     from tokencritic.evaluation.report import table
-    from tokencritic.sampling.rejection import CriticRanker
 
-    header = ["", "passes", "ms/image", "critic's score"] + ["right class"] * (pipe.classifier is not None)
-    rows, trust = [], CriticRanker(cast("Any", pipe.critic))
+    header = ["", "passes", "ms/image"] + ["right class"] * (pipe.classifier is not None)
+    rows = []
     for made in all_made:
-        score = trust(made.tokens.to(pipe.device), labels.to(pipe.device)).mean()
-        row = [made.name, str(made.passes), f"{1000 * made.seconds / len(labels):.0f}", f"{score:.3f}"]
+        row = [made.name, str(made.passes), f"{1000 * made.seconds / len(labels):.0f}"]
         if pipe.classifier is not None:
             row.append(f"{(pipe.classify(made.tokens) == labels).float().mean():.0%}")
         rows.append(row)
