@@ -292,7 +292,7 @@ def test_a_damaged_folder_is_named(pipe, tmp_path, change, message):
         (lambda pipe: pipe("3"), "class_labels holds 3"),
         (lambda pipe: pipe(-1), "class_labels holds -1"),
         (lambda pipe: pipe(0, 0), "num_images_per_label is 0"),
-        (lambda pipe: pipe(0, stepz=3), "unknown setting 'stepz'; choose from candidates, critic_until, guidance"),
+        (lambda pipe: pipe(0, stepz=3), "unknown setting 'stepz'; choose from candidates, critic_from, critic_until, guidance"),
         (lambda pipe: pipe(0, output_type="jpg"), "output_type is 'jpg'"),
         (lambda pipe: pipe(0, num_inference_steps=0), "steps is 0"),
         (lambda pipe: pipe(0, sampler="best"), "sampler is 'best'"),

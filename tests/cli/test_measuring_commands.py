@@ -288,7 +288,7 @@ def test_a_model_without_critic_and_classifier_is_compared_as_far_as_it_goes(run
     plain = make_model(critic=False, classifier=False)
     message = refused("compare", plain, "--reference", tmp_path, "--features", "classifier", "--num", 40)
     assert message == "--features is classifier, but the model has none; choose inception"
-    out = run("compare", make_model(critic=False), "--num", 40, "--steps", 2, "--candidates", "--resamples", 0)
+    out = run("compare", make_model(critic=False), "--num", 40, "--steps", 2, "--resamples", 0)
     assert [line.split("|")[1].strip() for line in out.splitlines() if line.startswith("| ")] == [
         *("", "MaskGIT, 2 steps", "MaskGIT, 4 steps")
     ]

@@ -115,13 +115,13 @@ def test_rounds_halve_the_trials_double_the_images_and_keep_within_the_budget(bu
         made = [0, *(count for _, count in plan)]
         return sum(trials * (count - before) for (trials, count), before in zip(plan, made, strict=False))
 
-    if budget < 3 * first:
-        with pytest.raises(InputError, match=f"budget is {budget} images; .* need {3 * first}"):
+    if budget < 2 * first:
+        with pytest.raises(InputError, match=f"budget is {budget} images; .* need {2 * first}"):
             rounds(budget, first)
         return
     plan = rounds(budget, first)
     assert plan[0][1] == first
-    assert plan[-1][0] == 1
+    assert plan[-1][0] == 2
     for (many, few), (half, twice) in itertools.pairwise(plan):
         assert (half, twice) == (-(-many // 2), 2 * few)
     assert images(plan) <= budget
@@ -151,10 +151,19 @@ def test_tuning_beats_bad_settings_within_its_budget_and_keeps_away_from_the_see
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_dozen_trials_see_every_part_of_the_ranges(world, seed):
+def test_a_dozen_trials_see_every_part_of_the_ranges_and_a_dozen_the_neighbourhood_of_the_first(world, seed):
     pipe = toy.make_pipe(world)
-    own, *drawn = tuning.draw_settings(pipe, pipe.settings(sampler="critic", temperature=0.3), 9, 13, seed)
-    assert own.temperature == 0.3
+    start = pipe.settings(sampler="critic", temperature=(1.0, 0.8), selection_noise=1.0)
+    own, *drawn = tuning.draw_settings(pipe, start, 9, 25, seed)
+    assert own.temperature == (1.0, 0.8)
+    near, drawn = drawn[:12], drawn[12:]
+    for settings in near:
+        hot, end = settings.temperature
+        assert abs(end - 0.8) <= 0.11
+        assert abs(hot - end - 0.2) <= 0.11
+        assert 0.5 < settings.selection_noise < 2
+        assert (settings.critic_from >= 0.85) and (settings.critic_until <= 0.15)
+    assert len({settings.temperature for settings in near}) == 12
     ends = [settings.temperature[1] for settings in drawn]
     falls = [settings.temperature[0] - settings.temperature[1] for settings in drawn]
     noises = [math.log(settings.selection_noise) for settings in drawn]
@@ -162,16 +171,16 @@ def test_a_dozen_trials_see_every_part_of_the_ranges(world, seed):
         counts, _ = np.histogram(values, 3, (low - 1e-3, high + 1e-3))
         assert counts.sum() == 12
         assert counts.min() >= 2
-    untils = [settings.critic_until for settings in drawn]
-    counts, _ = np.histogram(untils, 3, (0, 0.9))
-    assert counts.sum() == 12
-    assert counts.min() >= 1
-    assert 1 <= untils.count(0) <= 5
+    times = [(settings.critic_from, settings.critic_until) for settings in drawn]
+    assert 1 <= times.count((1, 0)) <= 4
+    assert min(sum(since < 1 for since, _ in times), sum(until > 0 for _, until in times)) >= 3
+    assert all(since == 1 or until == 0 for since, until in times)
+    assert all(0.15 <= since and until <= 0.85 for since, until in times)
 
 
 def test_noise_on_logits_is_sought_in_their_own_unit_and_only_a_critic_hands_over(world):
     pipe = toy.make_pipe(world)
-    drawn = tuning.draw_settings(pipe, pipe.settings(sampler="critic", noise_on="logit"), 9, 13, 0)[1:]
+    drawn = tuning.draw_settings(pipe, pipe.settings(sampler="critic", noise_on="logit"), 9, 25, 0)[13:]
     assert {settings.noise_on for settings in drawn} == {"logit"}
     counts, _ = np.histogram([math.log(settings.selection_noise) for settings in drawn], 3, np.log((0.499, 8.01)))
     assert counts.sum() == 12
@@ -201,12 +210,15 @@ def test_steps_are_the_fewest_that_come_nearest_to_the_passes(world):
 def test_a_critic_that_would_never_choose_is_refused_and_not_drawn(world):
     pipe, label = toy.make_pipe(world), torch.tensor([0])
     early = pipe.settings(sampler="critic", critic_until=0.95, schedule="cosine")
-    with pytest.raises(
-        InputError, match=r"0\.95, too early for the critic to choose even once in 18 steps of 9 tokens"
-    ):
-        pipe.sample_tokens(label, 0, dataclasses.replace(early, steps=18))
+    late = pipe.settings(sampler="critic", critic_from=0.05, schedule="cosine")
+    for never in (early, late):
+        with pytest.raises(InputError, match="leaves the critic no choice in 18 steps of 9 tokens"):
+            pipe.sample_tokens(label, 0, dataclasses.replace(never, steps=18))
     fitted = tuning.at_passes(pipe, early, 9)
-    assert 0 < fitted.critic_until < 0.95
+    assert (fitted.critic_from, 0 < fitted.critic_until < 0.95) == (1, True)
+    pipe.sample_tokens(label, 0, fitted)
+    fitted = tuning.at_passes(pipe, late, 9)
+    assert (0.05 < fitted.critic_from < 1, fitted.critic_until) == (True, 0)
     pipe.sample_tokens(label, 0, fitted)
 
 

@@ -19,7 +19,12 @@ GENERATOR = Generator(TINY).eval()
 CRITIC = Critic.from_generator(GENERATOR).eval()
 for _parameter in [*GENERATOR.parameters(), *CRITIC.parameters()]:  # away from the flat start, so that choices differ
     _parameter.data += 0.1 * torch.randn_like(_parameter)
-SCORERS = [CriticScorer(CRITIC), CriticScorer(CRITIC, until=0.6), ConfidenceScorer(), RandomScorer(), HaltonScorer()]
+SCORERS = [
+    CriticScorer(CRITIC),
+    CriticScorer(CRITIC, until=0.6),
+    CriticScorer(CRITIC, since=0.6),
+    *(ConfidenceScorer(), RandomScorer(), HaltonScorer()),
+]
 WORLD = MarkovWorld.random(num_tokens=6, states=3, classes=2, seed=3)
 
 scorers = st.sampled_from(SCORERS)
@@ -84,7 +89,7 @@ def test_needless_passes_are_not_run():
     assert (len(critic_calls), len(generator_calls)) == (18, 18 + 12)
 
 
-@pytest.mark.parametrize("scorer", SCORERS[2:])
+@pytest.mark.parametrize("scorer", SCORERS[3:])
 def test_kept_tokens_stay_kept_without_a_critic(scorer):
     trace = Trace()
     tokens = sample(GENERATOR, scorer, [0, 1, 2], steps=7, on_step=trace)
@@ -115,6 +120,22 @@ def test_a_critic_takes_kept_tokens_back():
         assert step.drawn.equal(hidden)
         assert step.taken_back.equal(step.hidden & ~hidden)
         hidden = step.hidden
+
+
+def test_a_critic_that_comes_later_takes_back_only_then_and_also_what_confidence_has_kept():
+    trace, calls = Trace(), []
+
+    def critic(tokens, labels):
+        calls.append(len(tokens))
+        return CRITIC(tokens, labels)
+
+    sample(GENERATOR, CriticScorer(critic, 2.0, since=0.5), [0, 1, 2], steps=10, on_step=trace)
+    early, late = ([step for step in trace.steps if (step.time > 0.5) == before] for before in (True, False))
+    assert calls == [3] * 4  # of five late steps all but the last
+    assert not any(step.taken_back.any() for step in early)
+    kept = ~early[-1].hidden
+    assert sum(int(step.taken_back.sum()) for step in late) > 5
+    assert any((step.hidden & kept).any() for step in late)
 
 
 def test_a_critic_that_hands_over_takes_back_only_before_and_is_confidence_after():

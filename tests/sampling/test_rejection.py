@@ -93,7 +93,8 @@ GIVEN = [
     SamplingSettings("critic", steps=6, passes_per_level=3, schedule="linear"),
     SamplingSettings("critic", steps=1),
     SamplingSettings("critic", steps=11, critic_until=0.6),
-    SamplingSettings("critic", steps=40, critic_until=0.2, candidates=2, reject_by="critic"),
+    SamplingSettings("critic", steps=11, critic_from=0.6),
+    SamplingSettings("critic", steps=40, critic_from=0.9, critic_until=0.2, candidates=2, reject_by="critic"),
 ]
 
 
@@ -117,7 +118,7 @@ def test_passes_are_the_rows_that_go_through_the_networks_for_one_image(given):
         return sum(rows)
 
     assert run(lambda _, seeds: sample(guided, scorer, labels, seeds, **loop)) == given.passes(16)
-    if given.sampler not in ("confidence", None):
+    if given.sampler not in ("confidence", None) and given.critic_from == 1:
         tokens = torch.zeros(1, 16, dtype=torch.int64)
         passes = given.passes(16, refine_ratio=0.6)
         assert run(lambda _, seeds: refine(guided, scorer, tokens, labels, seeds, ratio=0.6, **loop)) == passes

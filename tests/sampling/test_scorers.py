@@ -54,6 +54,25 @@ def test_from_its_time_on_the_critic_leaves_the_choice_to_confidence():
         assert scorer.noise(late).equal(ConfidenceScorer().noise(late))
 
 
+def test_before_its_time_confidence_chooses_almost_at_random_and_keeps_what_is_kept():
+    logits = torch.randn(2, 4)
+    scorer = CriticScorer(lambda *_: logits, selection_noise=0.0, since=0.5)
+    for time in (0.5, 0.1):
+        late = proposal(time=time)
+        assert scorer.revokes(late.step)
+        assert scorer(late).equal(logits.sigmoid())
+    early = proposal(time=0.6)
+    assert not scorer.revokes(early.step)
+    assert scorer(early).equal(ConfidenceScorer()(early))
+    assert scorer.noise(early).equal(ConfidenceScorer(12.0).noise(early))
+
+
+@pytest.mark.parametrize("since", [0.2, 0.3, 1.1, float("nan")])
+def test_a_critic_must_begin_before_it_ends(since):
+    with pytest.raises(InputError, match=r"critic_from is .*; it must be above critic_until, 0\.3, and 1 at most"):
+        CriticScorer(lambda *_: torch.zeros(2, 4), since=since, until=0.3)
+
+
 @pytest.mark.parametrize("until", [-0.1, 1.0, float("nan")])
 def test_a_critic_must_choose_at_least_once(until):
     with pytest.raises(InputError, match=r"critic_until is .*; it must be 0 or more, and less than 1"):

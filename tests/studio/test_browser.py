@@ -141,18 +141,19 @@ def test_classes_are_chosen_by_name_and_mistakes_are_told(visit):
 
 
 @of_the_toy
-def test_when_the_critic_hands_over_is_a_control(visit, pipe):
+def test_when_the_critic_chooses_is_a_control(visit, pipe):
     page = visit()
     page.click("text=More settings >> visible=true")
+    fill(page, "Critic from t/T", 0.8)
     fill(page, "Critic until t/T", 0.5)
     page.get_by_label("Noise on").first.click()
     page.get_by_role("option", name="logit").first.click()
     generate(page, 4)
-    assert "--noise_on logit --critic_until 0.5 " in page.inner_text("#generate-result code") + " "
+    assert "--noise_on logit --critic_from 0.8 --critic_until 0.5 " in page.inner_text("#generate-result code") + " "
     captions = page.locator("#generate-result figcaption").all_inner_texts()
     assert captions == ["proposal", "rank of score", "hidden next"]  # not the critic's alone, and no probabilities
     shown = shown_pixels(page, "#generate-result .tc-thumb img")
-    expected = pipe([0, 1, 2, 0], noise_on="logit", critic_until=0.5)
+    expected = pipe([0, 1, 2, 0], noise_on="logit", critic_from=0.8, critic_until=0.5)
     assert all(
         np.array_equal(image, np.asarray(right.convert("RGB"))) for image, right in zip(shown, expected, strict=True)
     )

@@ -24,6 +24,10 @@ _SETTINGS: dict[str, dict[str, Any]] = {
         "choices": ["probability", "logit", "odds"],
         "help": "what the critic's noise is added to",
     },
+    "critic_from": {
+        "type": float,
+        "help": "t/T from which on the critic chooses, MaskGIT's confidence before; 1: from the first step",
+    },
     "critic_until": {
         "type": float,
         "help": "t/T from which on MaskGIT's confidence chooses; 0: the critic to the end",

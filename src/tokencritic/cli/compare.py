@@ -19,7 +19,7 @@ from tokencritic.errors import InputError
 def main(arguments: list[str]) -> None:
     parser = make_parser(
         "compare",
-        "MaskGIT at T and 2T steps, Token-Critic at T, refinement and rejection, each with passes, time and spread. "
+        "MaskGIT at T and 2T steps, Token-Critic at T, refinement and, if asked for, rejection, each with passes, time and spread. "
         "Settings are those that `tune` found, where it was run.",
     )
     parser.add_argument("model", help="a model folder or Hub id")
@@ -31,7 +31,7 @@ def main(arguments: list[str]) -> None:
         "--passes", type=int, nargs="+", help="instead: both samplers at each of these numbers of network passes"
     )
     parser.add_argument(
-        "--candidates", type=int, nargs="*", default=[5, 10], help="rejection: acceptance rates are 1/n"
+        "--candidates", type=int, nargs="+", default=[], help="with rejection too: 5 10 are the paper's rates of 1/5 and 1/10"
     )
     parser.add_argument("--out", help="a folder for comparison.json, comparison.csv and comparison.md")
     given = parse(parser, arguments)

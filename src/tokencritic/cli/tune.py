@@ -51,7 +51,7 @@ def main(arguments: list[str]) -> None:
 def _parse(arguments: list[str]) -> Namespace:
     parser = make_parser(
         "tune",
-        "Search temperature, selection noise, how long the critic chooses, and guidance for the lowest FID, and make the best "
+        "Search temperature, selection noise, when the critic chooses, and guidance for the lowest FID, and make the best "
         "the model's defaults. The first trial is what the model has, or the settings that are given here. "
         "Cut off, the same command goes on.",
     )

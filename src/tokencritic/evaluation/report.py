@@ -73,6 +73,8 @@ def settings_text(settings: Mapping[str, Any]) -> str:
     parts.append(f"temperature {start:g}" if start == end else f"temperature {start:g} to {end:g}")
     if settings["selection_noise"] is not None:
         parts.append(f"noise {settings['selection_noise']:g}{_NOISE_ON.get(settings['noise_on'], '')}")
+    if settings["critic_from"] not in (None, 1):
+        parts.append(f"confidence until {settings['critic_from']:g}")
     if settings["critic_until"]:
         parts.append(f"confidence from {settings['critic_until']:g} on")
     if settings["passes_per_level"] > 1:

@@ -86,7 +86,7 @@ def row_of(samples: Sequence[ModelSamples], found: Evaluation) -> dict[str, Any]
         "steps": made["steps"],
         "temperature_start": start,
         "temperature_end": end,
-        **{name: made[name] for name in ("selection_noise", "noise_on", "critic_until", "schedule")},
+        **{name: made[name] for name in ("selection_noise", "noise_on", "critic_from", "critic_until", "schedule")},
         **{name: made[name] for name in ("passes_per_level", "guidance", "candidates", "reject_by")},
         "passes": samples[0].passes,
         "seconds_per_image": sum(one.seconds for one in samples) / len(samples),

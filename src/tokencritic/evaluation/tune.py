@@ -1,4 +1,4 @@
-"""The best settings of a sampler for a model: settings all over the ranges, halved again and again on growing sample counts."""
+"""The best settings of a sampler for a model: settings near the first and all over the ranges, halved on growing sample counts."""
 
 import dataclasses
 import json
@@ -23,15 +23,18 @@ from tokencritic.sampling.settings import Sampler, SamplingSettings
 TUNED = "tuned"
 TUNING_SEED = 2**56  # of the first image: far from the seeds of an evaluation, which must not measure what was tuned on
 
-# Ranges of the search; noise on a logarithmic scale. A temperature falls from end + fall to end. A time below 0 is 0, so that
-# a quarter of the trials has the critic to the end.
+# Ranges of the search; noise on a logarithmic scale. A temperature falls from end + fall to end. One number says when
+# the critic chooses: first until a time above 0, where it is positive, or only from a time below 1 on, where it is negative;
+# near 0 all the time.
 _CONFIDENCE_NOISES = (2.0, 32.0)
 _CRITIC_NOISES: dict[NoiseOn, tuple[float, float]] = {
     "probability": (0.1, 4.0),
     "logit": (0.5, 8.0),
     "odds": (0.5, 6.0),
 }
-_ENDS, _FALLS, _GUIDANCES, _UNTILS = (0.4, 1.1), (0.0, 0.7), (1.1, 4.0), (-0.3, 0.9)
+_ENDS, _FALLS, _GUIDANCES, _TIMES = (0.4, 1.1), (0.0, 0.7), (1.1, 4.0), (-1.0, 1.0)
+_ALL_THE_TIME = 0.15
+_NEAR = 0.15  # of a range: how far at most half of the trials are from the first, which somebody had reason to begin with
 # Powers of 1/x with x^5 = x + 1: multiples of them, modulo 1, leave no large hole in the cube (Roberts, 2018), so that few
 # trials see more of it than random ones would.
 _STRIDES = 1.1673039782614187 ** -np.arange(1.0, 5.0)
@@ -67,21 +70,22 @@ class Tuning:
 def rounds(budget: int, first: int) -> list[tuple[int, int]]:
     """(how many trials, how many images of each) of every round: as many trials as the budget of images allows.
 
-    Each round keeps the better half and doubles the images; those of the round before count among them.
+    Each round keeps the better half and doubles the images, those of the round before among them; the last decides between
+    two.
     """
     if first < 2:
         raise InputError(f"first is {first}; the first round needs at least 2 images for each trial")
 
     def plan(trials: int) -> list[tuple[int, int]]:
         found, count = [(trials, first)], first
-        while trials > 1:
+        while trials > 2:
             trials, count = -(-trials // 2), 2 * count
             found.append((trials, count))
         return found
 
     trials = 2
     if (least := _cost(plan(2))) > budget:
-        raise InputError(f"budget is {budget} images; two trials of {first} images and one of {2 * first} need {least}")
+        raise InputError(f"budget is {budget} images; two trials of {first} images need {least}")
     while _cost(plan(trials + 1)) <= budget:
         trials += 1
     return plan(trials)
@@ -103,7 +107,7 @@ def tune(
     seed: int = 0,
     on_round: Callable[[list[Trial]], None] | None = None,
 ) -> Tuning:
-    """Search temperature, selection noise, how long the critic chooses and, where the generator allows it, guidance, for the
+    """Search temperature, selection noise, when the critic chooses and, where the generator allows it, guidance, for the
     lowest FID.
 
     start: the first trial; the others have its sampler and all of it that is not sought. passes: network passes per image;
@@ -132,38 +136,61 @@ def tune(
 def draw_settings(
     pipe: TokenCriticPipeline, start: SamplingSettings, passes: int, count: int, seed: int
 ) -> list[SamplingSettings]:
-    """`start`, and `count` - 1 settings of its sampler spread evenly from a random place, all of the same passes."""
+    """`start`, and `count` - 1 settings of its sampler, half of them near it and half anywhere in the ranges, both spread evenly
+    from a random place; all of the same passes.
+    """
     sampler = start.chosen_sampler(pipe.critic is not None)
     rng = np.random.default_rng(seed)
     guided = bool(getattr(getattr(pipe.generator, "config", None), "null_class", False))
     found = [start]
     noises = _CRITIC_NOISES[start.noise_on] if sampler == "critic" else _CONFIDENCE_NOISES
-    for place in (rng.random(4) + np.arange(count - 1)[:, None] * _STRIDES) % 1:
+    anywhere = (rng.random(4) + np.arange(count // 2)[:, None] * _STRIDES) % 1
+    near = _place(effective(start, pipe), noises) + _NEAR * (2 * anywhere - 1)
+    for place in [*near.clip(0, 1), *anywhere][: count - 1]:
         end = np.interp(place[0], (0, 1), _ENDS)
         fall = np.interp(place[1], (0, 1), _FALLS)
         noise = None if sampler in WITHOUT_NOISE else np.exp(np.interp(place[2], (0, 1), np.log(noises)))
-        until = np.interp(place[3], (0, 1), _UNTILS).clip(0) if sampler == "critic" else 0.0
+        time = float(np.interp(place[3], (0, 1), _TIMES)) if sampler == "critic" else 0.0
         guidance = float(rng.uniform(*_GUIDANCES)) if guided and rng.random() < 0.5 else 1.0
         found.append(
             dataclasses.replace(
                 start,
                 temperature=(round(float(end + fall), 3), round(float(end), 3)),
                 selection_noise=None if noise is None else round(float(noise), 3),
-                critic_until=round(float(until), 2),
+                critic_from=round(min(1.0, 1 + _ALL_THE_TIME + time), 2),
+                critic_until=round(max(0.0, time - _ALL_THE_TIME), 2),
                 guidance=round(guidance, 2),
             )
         )
     return [at_passes(pipe, one, passes) for one in found]
 
 
+def _place(settings: dict[str, Any], noises: tuple[float, float]) -> np.ndarray:
+    """Where in the ranges effective settings lie, each from 0 to 1: end and fall of the temperature, noise, time."""
+    hot, end = settings["temperature"]
+    noise = np.log(np.clip(settings["selection_noise"] or noises[0], *noises))
+    time = 0.0
+    if settings["critic_until"]:
+        time = settings["critic_until"] + _ALL_THE_TIME
+    elif settings["critic_from"] is not None and settings["critic_from"] < 1:
+        time = settings["critic_from"] - 1 - _ALL_THE_TIME
+    values = (end, hot - end, noise, time)
+    ranges = (_ENDS, _FALLS, np.log(noises), _TIMES)
+    return np.array([np.interp(value, ends, (0, 1)) for value, ends in zip(values, ranges, strict=True)])
+
+
 def at_passes(pipe: TokenCriticPipeline, settings: SamplingSettings, passes: int) -> SamplingSettings:
-    """The settings with the steps that `steps_for` finds; a critic that would never get to choose hands over later."""
+    """The settings with the steps that `steps_for` finds; a critic that would never get to choose has more of the time."""
     while True:
         fitted = dataclasses.replace(settings, steps=steps_for(pipe, settings, passes))
         try:
             fitted.check_critic_chooses(pipe.tokenizer.num_tokens, pipe.critic is not None)
         except InputError:
-            settings = dataclasses.replace(settings, critic_until=round(max(0.0, settings.critic_until - 0.05), 2))
+            settings = dataclasses.replace(
+                settings,
+                critic_from=round(min(1.0, settings.critic_from + 0.05), 2),
+                critic_until=round(max(0.0, settings.critic_until - 0.05), 2),
+            )
         else:
             return fitted
 

@@ -18,6 +18,7 @@ from tokencritic.errors import InputError
 from tokencritic.sampling.propose import Proposal, Step
 
 NoiseOn = Literal["probability", "logit", "odds"]
+_EARLY_NOISE = 12.0  # of confidence before the critic: little more than a random choice
 
 
 class Scorer(Protocol):
@@ -40,25 +41,27 @@ class CriticScorer:
     Gumbel noise of size K on the logit, the same at all steps: tokens are then kept in proportion to their odds of being
     original, to the power of 1/K. A ranking always keeps the typical; a draw by the odds keeps the rare too, as often as
     it is real.
-    until: the critic chooses while t/T is above it; from there on MaskGIT's confidence does, with its published noise, and
-    what is kept stays kept. 0, the paper's, is the critic to the end. A critic knows most while most tokens are fillings;
-    where it knows little, its passes are better spent on more steps.
+    since, until: the critic chooses while until < t/T <= since, MaskGIT's confidence before and after, and what is kept then
+    stays kept. 1 and 0, the paper's, are the critic from the first step to the last. Before, confidence has so much noise
+    that it chooses almost at random, which leaves the images their variety; after, its published noise. Where a critic
+    knows little, its passes are better spent on more steps.
     A critic with a true `reads_mask` is also given the mask the proposal was drawn under (the paper's ablation).
     """
 
     critic: AnyCritic
     selection_noise: float = 0.2
     noise_on: NoiseOn = "probability"
+    since: float = 1.0
     until: float = 0.0
 
     def __post_init__(self) -> None:
         check_noise(self.selection_noise)
-        check_until(self.until)
+        check_times(self.since, self.until)
         if self.noise_on not in get_args(NoiseOn):
             raise InputError(f"noise_on is {self.noise_on!r}; choose one of {', '.join(get_args(NoiseOn))}")
 
     def revokes(self, step: Step) -> bool:
-        return step.time > self.until
+        return chooses(step, self.since, self.until)
 
     def __call__(self, proposal: Proposal) -> Tensor:
         if not self.revokes(proposal.step):
@@ -71,7 +74,8 @@ class CriticScorer:
 
     def noise(self, proposal: Proposal) -> Tensor | float:
         if not self.revokes(proposal.step):
-            return ConfidenceScorer().noise(proposal)
+            early = proposal.step.time > self.since
+            return (ConfidenceScorer(_EARLY_NOISE) if early else ConfidenceScorer()).noise(proposal)
         if self.selection_noise == 0:
             return 0.0
         if self.noise_on == "odds":
@@ -164,10 +168,17 @@ def revokes_at(scorer: Scorer, step: Step) -> bool:
     return bool(revokes(step) if callable(revokes) else revokes)
 
 
-def check_until(critic_until: float) -> None:
-    """A time t/T. Whether the critic has chosen before it depends on the steps: `SamplingSettings.check_critic_chooses`."""
+def chooses(step: Step, critic_from: float, critic_until: float) -> bool:
+    """Whether it is the critic's turn."""
+    return critic_until < step.time <= critic_from
+
+
+def check_times(critic_from: float, critic_until: float) -> None:
+    """Times t/T. Whether the critic ever chooses between them depends on the steps: `SamplingSettings.check_critic_chooses`."""
     if not 0 <= critic_until < 1:
         raise InputError(f"critic_until is {critic_until}; it must be 0 or more, and less than 1")
+    if not critic_until < critic_from <= 1:
+        raise InputError(f"critic_from is {critic_from}; it must be above critic_until, {critic_until:g}, and 1 at most")
 
 
 def check_noise(selection_noise: float) -> None:

@@ -22,12 +22,13 @@ from tokencritic.sampling.scorers import (
     RandomScorer,
     Scorer,
     check_noise,
-    check_until,
+    check_times,
+    chooses,
 )
 
 Sampler = Literal["critic", "confidence", "random", "halton"]
 RejectBy = Literal["classifier", "critic"]
-REFINING: dict[str, Any] = {"steps": 9, "critic_until": 0.0}  # what differs in refining: the critic to the end
+REFINING: dict[str, Any] = {"steps": 9, "critic_from": 1.0, "critic_until": 0.0}  # in refining the critic chooses all the time
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,8 @@ class SamplingSettings:
 
     sampler: who chooses; None is the critic where there is one, else the generator's confidence.
     selection_noise: None is the scorer's own default. noise_on: what the critic's is added to.
-    critic_until: the critic chooses while t/T is above it, MaskGIT's confidence from there on; 0 is the critic to the end.
+    critic_from, critic_until: the critic chooses while t/T is between them, MaskGIT's confidence before and after; 1 and 0 is
+        the critic all the time.
     guidance: classifier-free guidance scale, 1 is none.
     candidates: how many images are drawn for each that is kept; the paper's acceptance rate is 1 / candidates.
     reject_by: which of them is kept: the one whose class the classifier finds likeliest, or the one the critic trusts most.
@@ -47,6 +49,7 @@ class SamplingSettings:
     temperature: Temperature = 1.0
     selection_noise: float | None = None
     noise_on: NoiseOn = "probability"
+    critic_from: float = 1.0
     critic_until: float = 0.0
     schedule: Schedule = "cosine"
     passes_per_level: int = 1
@@ -73,7 +76,7 @@ class SamplingSettings:
             raise InputError(f"guidance is {self.guidance}; it must be a number")
         if self.selection_noise is not None:
             check_noise(self.selection_noise)
-        check_until(self.critic_until)
+        check_times(self.critic_from, self.critic_until)
         temperature_range(self.temperature)
 
     def scorer(self, critic: Any | None, grid: tuple[int, int] | None = None) -> Scorer:
@@ -83,7 +86,8 @@ class SamplingSettings:
         if sampler == "critic":
             if critic is None:
                 raise InputError("sampler is critic but the model has none; choose confidence, random or halton")
-            return CriticScorer(critic, noise_on=self.noise_on, until=self.critic_until, **noise)
+            times = {"since": self.critic_from, "until": self.critic_until}
+            return CriticScorer(critic, noise_on=self.noise_on, **times, **noise)
         if sampler == "confidence":
             return ConfidenceScorer(**noise)
         return RandomScorer() if sampler == "random" else HaltonScorer(grid)
@@ -91,7 +95,11 @@ class SamplingSettings:
     @property
     def probabilities(self) -> bool:
         """Whether the critic's scores are probabilities at every step, but for the noise."""
-        return self.noise_on == "probability" and self.critic_until == 0
+        return self.noise_on == "probability" and self._all_the_time
+
+    @property
+    def _all_the_time(self) -> bool:
+        return self.critic_from == 1 and self.critic_until == 0
 
     def chosen_sampler(self, has_critic: bool) -> Sampler:
         """The sampler that a model with or without a critic uses."""
@@ -106,21 +114,21 @@ class SamplingSettings:
         refine_ratio: count a refinement that hides this share first, instead of an image from nothing.
         """
         sampler = self.chosen_sampler(has_critic)
-        until = self.critic_until if sampler == "critic" else 1.0
+        times = (self.critic_from, self.critic_until) if sampler == "critic" else None
         loop = self.steps, self.schedule, self.passes_per_level
-        generated, judged = _count_passes(num_tokens, *loop, until, refine_ratio)
+        generated, judged = _count_passes(num_tokens, *loop, times, refine_ratio)
         drawn = generated * (1 if self.guidance == 1 else 2) + judged
         return drawn if self.candidates == 1 else self.candidates * (drawn + 1)
 
     def check_critic_chooses(self, num_tokens: int, has_critic: bool = True) -> None:
-        """A critic that hands over before it has chosen once is none: the images would be MaskGIT's under its name."""
-        if self.critic_until == 0 or self.steps == 1 or self.chosen_sampler(has_critic) != "critic":
+        """A critic that never chooses is none: the images would be MaskGIT's under its name."""
+        if self._all_the_time or self.steps == 1 or self.chosen_sampler(has_critic) != "critic":
             return
         loop = self.steps, self.schedule, self.passes_per_level
-        if _count_passes(num_tokens, *loop, self.critic_until, None)[1] == 0:
+        if _count_passes(num_tokens, *loop, (self.critic_from, self.critic_until), None)[1] == 0:
             raise InputError(
-                f"critic_until is {self.critic_until:g}, too early for the critic to choose even once in {self.steps} steps "
-                f"of {num_tokens} tokens; take less, or more steps"
+                f"critic_from is {self.critic_from:g} and critic_until {self.critic_until:g}, which leaves the critic no choice "
+                f"in {self.steps} steps of {num_tokens} tokens; put them further apart, or take more steps"
             )
 
     def loop_arguments(self) -> dict[str, Any]:
@@ -135,14 +143,14 @@ def _count_passes(
     steps: int,
     schedule: Schedule,
     passes_per_level: int,
-    until: float,
+    times: tuple[float, float] | None,
     refine_ratio: float | None,
 ) -> tuple[int, int]:
     """How often the loop calls its generator and its critic: found by running it with two that only count.
 
-    until: of the critic; 1 for a sampler without one.
+    times: from and until when the critic chooses; None for a sampler without one.
     """
-    generator, scorer = _CountingGenerator(), _CountingScorer(until)
+    generator, scorer = _CountingGenerator(), _CountingScorer(times)
     loop: dict[str, Any] = {"steps": steps, "schedule": schedule, "passes_per_level": passes_per_level}
     if refine_ratio is None:
         sample(generator, scorer, None, [0], num_tokens=num_tokens, mask_id=1, **loop)
@@ -166,11 +174,11 @@ class _CountingGenerator:
 class _CountingScorer:
     """Hides what was hidden before, as a scorer that keeps tokens must, and counts only what takes a critic's pass."""
 
-    def __init__(self, until: float) -> None:
-        self.calls, self.until = 0, until
+    def __init__(self, times: tuple[float, float] | None) -> None:
+        self.calls, self.times = 0, times
 
     def revokes(self, step: Step) -> bool:
-        return step.time > self.until
+        return self.times is not None and chooses(step, *self.times)
 
     def __call__(self, proposal: Proposal, /) -> Tensor:
         self.calls += self.revokes(proposal.step)

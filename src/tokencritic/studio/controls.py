@@ -24,6 +24,7 @@ NAMES = (
     "cold",
     "selection_noise",
     "noise_on",
+    "critic_from",
     "critic_until",
     "guidance",
     "schedule",
@@ -113,6 +114,15 @@ def settings_controls(
                 min_width=120,
                 visible=pipe.critic is not None,
             )
+        since = gr.Slider(
+            0.05,
+            1,
+            value=shown["critic_from"],
+            step=0.05,
+            label="Critic from t/T",
+            info="Confidence before it; 1: the critic from the first step",
+            visible=pipe.critic is not None,
+        )
         until = gr.Slider(
             0,
             0.95,
@@ -129,14 +139,14 @@ def settings_controls(
         passes = gr.Slider(
             1, limits.passes_per_level, value=shown["passes_per_level"], step=1, label="Passes per level"
         )
-        controls = [sampler, steps, hot, cold, noise, noise_on, until, guidance, schedule, passes]
+        controls = [sampler, steps, hot, cold, noise, noise_on, since, until, guidance, schedule, passes]
         controls += _ranker_controls(service, shown, ranked)
 
     def with_own_settings(name: str) -> tuple[Any, ...]:
         own = _shown(service, service.own_settings(cast("Sampler", name))) if name in samplers else shown
-        return own["hot"], own["cold"], own["selection_noise"], own["noise_on"], own["critic_until"]
+        return tuple(own[name] for name in ("hot", "cold", "selection_noise", "noise_on", "critic_from", "critic_until"))
 
-    sampler.input(with_own_settings, sampler, [hot, cold, noise, noise_on, until], **QUIET)
+    sampler.input(with_own_settings, sampler, [hot, cold, noise, noise_on, since, until], **QUIET)
     return controls
 
 

@@ -133,7 +133,7 @@ class Requests:
         for name in ("steps", "candidates", "passes_per_level"):
             if name in given:
                 given[name] = as_integer(name, given[name], 1, getattr(self.limits, name))
-        numbers = {"selection_noise": 1000.0, "guidance": 100.0, "critic_until": 1.0}
+        numbers = {"selection_noise": 1000.0, "guidance": 100.0, "critic_from": 1.0, "critic_until": 1.0}
         for name, most in numbers.items():
             if name in given:
                 given[name] = as_number(name, given[name], 0.0, most)
