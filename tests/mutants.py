@@ -58,14 +58,20 @@ MUTANTS = {
     ),
     "critic still asked when it hands over": (
         "sampling/scorers.py",
-        "return step.time > self.until",
-        "return step.time >= self.until",
+        "return critic_until < step.time <= critic_from",
+        "return critic_until <= step.time <= critic_from",
         "tests/sampling/test_scorers.py",
     ),
     "kept tokens taken back after the critic": (
         "sampling/scorers.py",
-        "return step.time > self.until",
-        "return True",
+        "return critic_until < step.time <= critic_from",
+        "return step.time <= critic_from",
+        "tests/sampling/test_loop.py",
+    ),
+    "critic asked before its time": (
+        "sampling/scorers.py",
+        "return critic_until < step.time <= critic_from",
+        "return critic_until < step.time",
         "tests/sampling/test_loop.py",
     ),
     "k off by one": (

@@ -150,6 +150,10 @@ def test_another_sampler_does_not_inherit_what_was_meant_for_the_default_one(pip
     assert pipe.settings(sampler="confidence", selection_noise=2.0).selection_noise == 2.0
     assert pipe.refinement_settings().selection_noise == 0.3
     assert pipe.refinement_settings().steps == 9
+    later = TokenCriticPipeline(**pipe.parts, defaults=replace(pipe.defaults, critic_from=0.4))
+    assert later.refinement_settings().critic_from == 1
+    with pytest.raises(InputError, match=r"critic_from is 0\.4; refining begins with the critic's choice"):
+        later.refinement_settings(critic_from=0.4)
 
 
 def test_images_in_every_form_become_the_same_tokens(pipe):
@@ -292,7 +296,10 @@ def test_a_damaged_folder_is_named(pipe, tmp_path, change, message):
         (lambda pipe: pipe("3"), "class_labels holds 3"),
         (lambda pipe: pipe(-1), "class_labels holds -1"),
         (lambda pipe: pipe(0, 0), "num_images_per_label is 0"),
-        (lambda pipe: pipe(0, stepz=3), "unknown setting 'stepz'; choose from candidates, critic_from, critic_until, guidance"),
+        (
+            lambda pipe: pipe(0, stepz=3),
+            "unknown setting 'stepz'; choose from candidates, critic_from, critic_until, guidance",
+        ),
         (lambda pipe: pipe(0, output_type="jpg"), "output_type is 'jpg'"),
         (lambda pipe: pipe(0, num_inference_steps=0), "steps is 0"),
         (lambda pipe: pipe(0, sampler="best"), "sampler is 'best'"),

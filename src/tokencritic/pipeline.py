@@ -139,11 +139,15 @@ class TokenCriticPipeline:
         return SamplingSettings(**kept | changes)
 
     def refinement_settings(self, **changes: Any) -> SamplingSettings:
-        """The model's defaults for refining: 9 steps, and the critic chooses, to the end, unless told otherwise."""
+        """The model's defaults for refining: 9 steps, and the critic chooses, all the time unless told otherwise."""
         if changes.get("sampler") == "confidence":
             raise InputError("sampler is confidence, which knows only tokens it drew itself; refine with critic")
         if self.critic is None and changes.get("sampler") is None:
             raise InputError("the model has no critic to say which tokens to refine")
+        if changes.get("critic_from", 1) != 1:
+            raise InputError(
+                f"critic_from is {changes['critic_from']}; refining begins with the critic's choice: leave it out"
+            )
         return self.settings(**{"sampler": "critic", **REFINING, **changes})
 
     def labels(self, class_labels: ClassLabels, num_images_per_label: int = 1, called: str = "class_labels") -> Tensor:

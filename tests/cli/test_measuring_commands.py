@@ -258,7 +258,7 @@ def test_tune_sets_the_defaults_and_compare_uses_the_evidence(run, make_model, t
     before = (model / "pipeline.json").read_bytes()
     search = ("tune", model, "--passes", 5, "--budget", 300, "--first", 40)
     out = run(*search, "--dry_run", "true")
-    assert out.splitlines()[-1].startswith("280 images in 3 rounds; best: critic, 4 steps")
+    assert out.splitlines()[-1].startswith("240 images in 2 rounds; best: critic, 4 steps")
     assert (model / "pipeline.json").read_bytes() == before
     assert run(*search).startswith(out)  # the same search, now from the cache
     evidence = json.loads((model / "tuning-critic-5.json").read_text())
@@ -342,6 +342,7 @@ def test_bad_input_is_one_line_and_nothing_is_sampled(refused, model, make_model
         ("tune", model, *measured, "--budget", 200, "--first", 20): "20 images are too few for FID",
         ("compare", model, *measured, "--steps", 0): "--steps must be at least 1",
         ("compare", model, *measured, "--candidates", 1): "--candidates at least 2",
+        ("compare", model, *measured, "--candidates", 5, "--passes", 9): "leave out --passes",
     }
     cases |= {(verb, model, *measured, "--device", "cud"): "--device is cud" for verb in VERBS}
     if not torch.cuda.is_available():

@@ -21,8 +21,8 @@ for _parameter in [*GENERATOR.parameters(), *CRITIC.parameters()]:  # away from 
     _parameter.data += 0.1 * torch.randn_like(_parameter)
 SCORERS = [
     CriticScorer(CRITIC),
-    CriticScorer(CRITIC, until=0.6),
-    CriticScorer(CRITIC, since=0.6),
+    CriticScorer(CRITIC, critic_until=0.6),
+    CriticScorer(CRITIC, critic_from=0.6),
     *(ConfidenceScorer(), RandomScorer(), HaltonScorer()),
 ]
 WORLD = MarkovWorld.random(num_tokens=6, states=3, classes=2, seed=3)
@@ -84,7 +84,7 @@ def test_needless_passes_are_not_run():
     assert len(generator_calls) == 16
     generator_calls.clear()
     critic_calls.clear()
-    sample(generator, CriticScorer(critic, until=0.5), [1], steps=64)
+    sample(generator, CriticScorer(critic, critic_until=0.5), [1], steps=64)
     # 14 of the critic's 32 steps hide all 16 tokens again; the 12 that it leaves hidden take 12 rounds at most.
     assert (len(critic_calls), len(generator_calls)) == (18, 18 + 12)
 
@@ -129,7 +129,7 @@ def test_a_critic_that_comes_later_takes_back_only_then_and_also_what_confidence
         calls.append(len(tokens))
         return CRITIC(tokens, labels)
 
-    sample(GENERATOR, CriticScorer(critic, 2.0, since=0.5), [0, 1, 2], steps=10, on_step=trace)
+    sample(GENERATOR, CriticScorer(critic, 2.0, critic_from=0.5), [0, 1, 2], steps=10, on_step=trace)
     early, late = ([step for step in trace.steps if (step.time > 0.5) == before] for before in (True, False))
     assert calls == [3] * 4  # of five late steps all but the last
     assert not any(step.taken_back.any() for step in early)
@@ -140,7 +140,7 @@ def test_a_critic_that_comes_later_takes_back_only_then_and_also_what_confidence
 
 def test_a_critic_that_hands_over_takes_back_only_before_and_is_confidence_after():
     trace = Trace()
-    tokens = sample(GENERATOR, CriticScorer(CRITIC, 2.0, until=0.5), [0, 1, 2], steps=10, on_step=trace)
+    tokens = sample(GENERATOR, CriticScorer(CRITIC, 2.0, critic_until=0.5), [0, 1, 2], steps=10, on_step=trace)
     early, late = ([step for step in trace.steps if (step.time > 0.5) == before] for before in (True, False))
     assert len(late) == 5
     assert sum(int(step.taken_back.sum()) for step in early) > 5

@@ -1,5 +1,7 @@
 """The best candidate is kept, whatever the batch; the passes that settings announce are those that are run."""
 
+import dataclasses
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -118,10 +120,18 @@ def test_passes_are_the_rows_that_go_through_the_networks_for_one_image(given):
         return sum(rows)
 
     assert run(lambda _, seeds: sample(guided, scorer, labels, seeds, **loop)) == given.passes(16)
-    if given.sampler not in ("confidence", None) and given.critic_from == 1:
+    if given.sampler not in ("confidence", None):
+        given = dataclasses.replace(given, critic_from=1.0)  # refining begins with the critic
+        scorer = given.scorer(critic)
         tokens = torch.zeros(1, 16, dtype=torch.int64)
         passes = given.passes(16, refine_ratio=0.6)
         assert run(lambda _, seeds: refine(guided, scorer, tokens, labels, seeds, ratio=0.6, **loop)) == passes
+
+
+@pytest.mark.parametrize("steps", [2, 3, 5, 18])
+def test_a_critic_that_comes_late_has_at_least_the_last_choice(steps):
+    late = SamplingSettings("critic", steps=steps, critic_from=0.01)
+    assert late.passes(196) == SamplingSettings("confidence", steps=steps).passes(196) + 1
 
 
 def test_passes_by_hand():

@@ -46,7 +46,7 @@ def test_by_the_odds_a_token_is_the_last_to_go_in_proportion_to_its_odds():
 
 def test_from_its_time_on_the_critic_leaves_the_choice_to_confidence():
     logits = torch.randn(2, 4)
-    scorer = CriticScorer(lambda *_: logits, selection_noise=0.0, until=0.5)
+    scorer = CriticScorer(lambda *_: logits, selection_noise=0.0, critic_until=0.5)
     assert scorer(proposal(time=0.6)).equal(logits.sigmoid())
     for time in (0.5, 0.1):
         late = proposal(time=time)
@@ -56,7 +56,7 @@ def test_from_its_time_on_the_critic_leaves_the_choice_to_confidence():
 
 def test_before_its_time_confidence_chooses_almost_at_random_and_keeps_what_is_kept():
     logits = torch.randn(2, 4)
-    scorer = CriticScorer(lambda *_: logits, selection_noise=0.0, since=0.5)
+    scorer = CriticScorer(lambda *_: logits, selection_noise=0.0, critic_from=0.5)
     for time in (0.5, 0.1):
         late = proposal(time=time)
         assert scorer.revokes(late.step)
@@ -69,14 +69,16 @@ def test_before_its_time_confidence_chooses_almost_at_random_and_keeps_what_is_k
 
 @pytest.mark.parametrize("since", [0.2, 0.3, 1.1, float("nan")])
 def test_a_critic_must_begin_before_it_ends(since):
-    with pytest.raises(InputError, match=r"critic_from is .*; it must be above critic_until, 0\.3, and 1 at most"):
-        CriticScorer(lambda *_: torch.zeros(2, 4), since=since, until=0.3)
+    with pytest.raises(
+        InputError, match=r"critic_from is .* and critic_until 0\.3; the first must be the larger, and 1 at most"
+    ):
+        CriticScorer(lambda *_: torch.zeros(2, 4), critic_from=since, critic_until=0.3)
 
 
 @pytest.mark.parametrize("until", [-0.1, 1.0, float("nan")])
 def test_a_critic_must_choose_at_least_once(until):
     with pytest.raises(InputError, match=r"critic_until is .*; it must be 0 or more, and less than 1"):
-        CriticScorer(lambda *_: torch.zeros(2, 4), until=until)
+        CriticScorer(lambda *_: torch.zeros(2, 4), critic_until=until)
 
 
 def test_a_critic_that_reads_the_mask_is_given_it():

@@ -198,7 +198,7 @@ BAD = {
     "selection_noise is 'much';": {"selection_noise": "much"},
     "selection_noise is 1000": {"selection_noise": 10**400},
     "critic_until is 1.0; it must be 0 or more, and less than 1": {"critic_until": 1},
-    "critic_from is 0.0; it must be above critic_until, 0, and 1 at most": {"critic_from": 0},
+    "critic_from is 0 and critic_until 0; the first must be the larger, and 1 at most": {"critic_from": 0},
     "critic_until is 'late';": {"critic_until": "late"},
     "guidance is 2.0; this model was trained without it": {"guidance": 2},
     "sampler is 'best'; choose one of": {"sampler": "best"},

@@ -19,7 +19,8 @@ from tokencritic.errors import InputError
 def main(arguments: list[str]) -> None:
     parser = make_parser(
         "compare",
-        "MaskGIT at T and 2T steps, Token-Critic at T, refinement and, if asked for, rejection, each with passes, time and spread. "
+        "MaskGIT at T and 2T steps, Token-Critic at T, refinement and, if asked for, rejection, each with passes, time and "
+        "spread. "
         "Settings are those that `tune` found, where it was run.",
     )
     parser.add_argument("model", help="a model folder or Hub id")
@@ -31,7 +32,11 @@ def main(arguments: list[str]) -> None:
         "--passes", type=int, nargs="+", help="instead: both samplers at each of these numbers of network passes"
     )
     parser.add_argument(
-        "--candidates", type=int, nargs="+", default=[], help="with rejection too: 5 10 are the paper's rates of 1/5 and 1/10"
+        "--candidates",
+        type=int,
+        nargs="+",
+        default=[],
+        help="with rejection; the paper's rates of 20 and 10 %% are 5 10",
     )
     parser.add_argument("--out", help="a folder for comparison.json, comparison.csv and comparison.md")
     given = parse(parser, arguments)
@@ -39,6 +44,8 @@ def main(arguments: list[str]) -> None:
         raise InputError(f"--passes holds {min(given.passes)}; each must be at least 1")
     if given.steps < 1 or min(given.candidates, default=2) < 2:
         raise InputError("--steps must be at least 1, and --candidates at least 2 each")
+    if given.passes and given.candidates:
+        raise InputError("--candidates is for the comparison at --steps; leave out --passes")
 
     from tokencritic.evaluation.compare import compare, comparison_lines, comparison_text, lines_at_passes
     from tokencritic.evaluation.report import write_csv, write_json

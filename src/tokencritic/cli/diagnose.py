@@ -125,7 +125,9 @@ def _settings(given: Namespace, pipe: "TokenCriticPipeline") -> "dict[str, Sampl
     samplers: list[Sampler] = [changes.pop("sampler")] if given.sampler else ["critic", "confidence"]
     place = Path(place_of(given.model))
     found = {sampler: dataclasses.replace(own_settings(place, pipe, sampler), **changes) for sampler in samplers}
-    for settings in found.values():  # one image in one step: what the model cannot do shows before the long work
+    for settings in found.values():
+        settings.check_critic_chooses(pipe.tokenizer.num_tokens)
+        # One image in one step: what the model cannot do shows before the long work.
         pipe.sample_tokens(pipe.labels(0), 0, dataclasses.replace(settings, steps=1))
     return found
 

@@ -41,7 +41,8 @@ def comparison_lines(
 ) -> list[Line]:
     """MaskGIT at T and 2T steps, the critic at T, the baseline refined, and both with rejection, as far as the model goes.
 
-    candidates: of rejection; the paper's acceptance rates of 20 % and 10 % are 5 and 10. steps: T. tuned: what is known to be best for a sampler at a number of passes, or None.
+    steps: T. tuned: what is known to be best for a sampler at a number of passes, or None. candidates: of rejection; the
+    paper's acceptance rates of 20 % and 10 % are 5 and 10.
     """
 
     def line(name: str, sampler: Sampler, count: int) -> Line:

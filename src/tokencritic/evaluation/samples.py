@@ -230,8 +230,8 @@ def effective(settings: SamplingSettings, pipe: TokenCriticPipeline) -> dict[str
         "sampler": settings.chosen_sampler(pipe.critic is not None),
         "selection_noise": getattr(scorer, "selection_noise", None),
         "noise_on": getattr(scorer, "noise_on", None),
-        "critic_from": getattr(scorer, "since", None),
-        "critic_until": getattr(scorer, "until", None),
+        "critic_from": getattr(scorer, "critic_from", None),
+        "critic_until": getattr(scorer, "critic_until", None),
         "temperature": list(temperature_range(settings.temperature)),
         "reject_by": settings.reject_by if settings.candidates > 1 else None,
     }

@@ -1,4 +1,4 @@
-"""The best settings of a sampler for a model: settings near the first and all over the ranges, halved on growing sample counts."""
+"""The best settings of a sampler for a model: trials near the first and anywhere, halved on growing sample counts."""
 
 import dataclasses
 import json
@@ -34,7 +34,9 @@ _CRITIC_NOISES: dict[NoiseOn, tuple[float, float]] = {
 }
 _ENDS, _FALLS, _GUIDANCES, _TIMES = (0.4, 1.1), (0.0, 0.7), (1.1, 4.0), (-1.0, 1.0)
 _ALL_THE_TIME = 0.15
-_NEAR = 0.15  # of a range: how far at most half of the trials are from the first, which somebody had reason to begin with
+_NEAR = (
+    0.15  # of a range: how far at most half of the trials are from the first, which somebody had reason to begin with
+)
 # Powers of 1/x with x^5 = x + 1: multiples of them, modulo 1, leave no large hole in the cube (Roberts, 2018), so that few
 # trials see more of it than random ones would.
 _STRIDES = 1.1673039782614187 ** -np.arange(1.0, 5.0)
@@ -136,8 +138,8 @@ def tune(
 def draw_settings(
     pipe: TokenCriticPipeline, start: SamplingSettings, passes: int, count: int, seed: int
 ) -> list[SamplingSettings]:
-    """`start`, and `count` - 1 settings of its sampler, half of them near it and half anywhere in the ranges, both spread evenly
-    from a random place; all of the same passes.
+    """`start`, and `count` - 1 settings of its sampler, half of them near it, with its guidance, and half anywhere in the
+    ranges, both spread evenly from a random place; all of the same passes.
     """
     sampler = start.chosen_sampler(pipe.critic is not None)
     rng = np.random.default_rng(seed)
@@ -146,12 +148,14 @@ def draw_settings(
     noises = _CRITIC_NOISES[start.noise_on] if sampler == "critic" else _CONFIDENCE_NOISES
     anywhere = (rng.random(4) + np.arange(count // 2)[:, None] * _STRIDES) % 1
     near = _place(effective(start, pipe), noises) + _NEAR * (2 * anywhere - 1)
-    for place in [*near.clip(0, 1), *anywhere][: count - 1]:
+    for number, place in enumerate([*near.clip(0, 1), *anywhere][: count - 1]):
         end = np.interp(place[0], (0, 1), _ENDS)
         fall = np.interp(place[1], (0, 1), _FALLS)
         noise = None if sampler in WITHOUT_NOISE else np.exp(np.interp(place[2], (0, 1), np.log(noises)))
         time = float(np.interp(place[3], (0, 1), _TIMES)) if sampler == "critic" else 0.0
-        guidance = float(rng.uniform(*_GUIDANCES)) if guided and rng.random() < 0.5 else 1.0
+        guidance = start.guidance
+        if guided and number >= len(near):
+            guidance = float(rng.uniform(*_GUIDANCES)) if rng.random() < 0.5 else 1.0
         found.append(
             dataclasses.replace(
                 start,
@@ -180,17 +184,13 @@ def _place(settings: dict[str, Any], noises: tuple[float, float]) -> np.ndarray:
 
 
 def at_passes(pipe: TokenCriticPipeline, settings: SamplingSettings, passes: int) -> SamplingSettings:
-    """The settings with the steps that `steps_for` finds; a critic that would never get to choose has more of the time."""
+    """The settings with the steps that `steps_for` finds; a critic that would never get to choose hands over later."""
     while True:
         fitted = dataclasses.replace(settings, steps=steps_for(pipe, settings, passes))
         try:
             fitted.check_critic_chooses(pipe.tokenizer.num_tokens, pipe.critic is not None)
         except InputError:
-            settings = dataclasses.replace(
-                settings,
-                critic_from=round(min(1.0, settings.critic_from + 0.05), 2),
-                critic_until=round(max(0.0, settings.critic_until - 0.05), 2),
-            )
+            settings = dataclasses.replace(settings, critic_until=round(max(0.0, settings.critic_until - 0.05), 2))
         else:
             return fitted
 

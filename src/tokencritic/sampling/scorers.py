@@ -41,27 +41,27 @@ class CriticScorer:
     Gumbel noise of size K on the logit, the same at all steps: tokens are then kept in proportion to their odds of being
     original, to the power of 1/K. A ranking always keeps the typical; a draw by the odds keeps the rare too, as often as
     it is real.
-    since, until: the critic chooses while until < t/T <= since, MaskGIT's confidence before and after, and what is kept then
-    stays kept. 1 and 0, the paper's, are the critic from the first step to the last. Before, confidence has so much noise
-    that it chooses almost at random, which leaves the images their variety; after, its published noise. Where a critic
-    knows little, its passes are better spent on more steps.
+    critic_from, critic_until: the critic chooses while critic_until < t/T <= critic_from, MaskGIT's confidence before and
+    after, and what is kept then stays kept. 1 and 0, the paper's, are the critic from the first step to the last. Before,
+    confidence has so much noise that it chooses almost at random, which leaves the images their variety; after, its
+    published noise. Where a critic knows little, its passes are better spent on more steps.
     A critic with a true `reads_mask` is also given the mask the proposal was drawn under (the paper's ablation).
     """
 
     critic: AnyCritic
     selection_noise: float = 0.2
     noise_on: NoiseOn = "probability"
-    since: float = 1.0
-    until: float = 0.0
+    critic_from: float = 1.0
+    critic_until: float = 0.0
 
     def __post_init__(self) -> None:
         check_noise(self.selection_noise)
-        check_times(self.since, self.until)
+        check_times(self.critic_from, self.critic_until)
         if self.noise_on not in get_args(NoiseOn):
             raise InputError(f"noise_on is {self.noise_on!r}; choose one of {', '.join(get_args(NoiseOn))}")
 
     def revokes(self, step: Step) -> bool:
-        return chooses(step, self.since, self.until)
+        return chooses(step, self.critic_from, self.critic_until)
 
     def __call__(self, proposal: Proposal) -> Tensor:
         if not self.revokes(proposal.step):
@@ -74,7 +74,7 @@ class CriticScorer:
 
     def noise(self, proposal: Proposal) -> Tensor | float:
         if not self.revokes(proposal.step):
-            early = proposal.step.time > self.since
+            early = proposal.step.time > self.critic_from
             return (ConfidenceScorer(_EARLY_NOISE) if early else ConfidenceScorer()).noise(proposal)
         if self.selection_noise == 0:
             return 0.0
@@ -174,11 +174,13 @@ def chooses(step: Step, critic_from: float, critic_until: float) -> bool:
 
 
 def check_times(critic_from: float, critic_until: float) -> None:
-    """Times t/T. Whether the critic ever chooses between them depends on the steps: `SamplingSettings.check_critic_chooses`."""
+    """Times t/T. Whether the critic has chosen before it hands over is for `SamplingSettings.check_critic_chooses` to say."""
     if not 0 <= critic_until < 1:
         raise InputError(f"critic_until is {critic_until}; it must be 0 or more, and less than 1")
     if not critic_until < critic_from <= 1:
-        raise InputError(f"critic_from is {critic_from}; it must be above critic_until, {critic_until:g}, and 1 at most")
+        raise InputError(
+            f"critic_from is {critic_from:g} and critic_until {critic_until:g}; the first must be the larger, and 1 at most"
+        )
 
 
 def check_noise(selection_noise: float) -> None:

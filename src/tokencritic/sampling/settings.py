@@ -28,7 +28,11 @@ from tokencritic.sampling.scorers import (
 
 Sampler = Literal["critic", "confidence", "random", "halton"]
 RejectBy = Literal["classifier", "critic"]
-REFINING: dict[str, Any] = {"steps": 9, "critic_from": 1.0, "critic_until": 0.0}  # in refining the critic chooses all the time
+REFINING: dict[str, Any] = {
+    "steps": 9,
+    "critic_from": 1.0,
+    "critic_until": 0.0,
+}  # in refining the critic chooses all the time
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,7 @@ class SamplingSettings:
     sampler: who chooses; None is the critic where there is one, else the generator's confidence.
     selection_noise: None is the scorer's own default. noise_on: what the critic's is added to.
     critic_from, critic_until: the critic chooses while t/T is between them, MaskGIT's confidence before and after; 1 and 0 is
-        the critic all the time.
+        the critic all the time. However late and in however few steps it begins, the last choice is its.
     guidance: classifier-free guidance scale, 1 is none.
     candidates: how many images are drawn for each that is kept; the paper's acceptance rate is 1 / candidates.
     reject_by: which of them is kept: the one whose class the classifier finds likeliest, or the one the critic trusts most.
@@ -86,20 +90,21 @@ class SamplingSettings:
         if sampler == "critic":
             if critic is None:
                 raise InputError("sampler is critic but the model has none; choose confidence, random or halton")
-            times = {"since": self.critic_from, "until": self.critic_until}
-            return CriticScorer(critic, noise_on=self.noise_on, **times, **noise)
+            since, until = self._times
+            return CriticScorer(critic, noise_on=self.noise_on, critic_from=since, critic_until=until, **noise)
         if sampler == "confidence":
             return ConfidenceScorer(**noise)
         return RandomScorer() if sampler == "random" else HaltonScorer(grid)
 
     @property
     def probabilities(self) -> bool:
-        """Whether the critic's scores are probabilities at every step, but for the noise."""
-        return self.noise_on == "probability" and self._all_the_time
+        """Whether the critic's scores are probabilities at every step."""
+        return self.noise_on == "probability" and (self.critic_from, self.critic_until) == (1, 0)
 
     @property
-    def _all_the_time(self) -> bool:
-        return self.critic_from == 1 and self.critic_until == 0
+    def _times(self) -> tuple[float, float]:
+        """From and until when the critic chooses; the last choice is that of the last step but one, at t/T = 2/T."""
+        return max(self.critic_from, min(1.0, 2 / self.steps)), self.critic_until
 
     def chosen_sampler(self, has_critic: bool) -> Sampler:
         """The sampler that a model with or without a critic uses."""
@@ -114,21 +119,21 @@ class SamplingSettings:
         refine_ratio: count a refinement that hides this share first, instead of an image from nothing.
         """
         sampler = self.chosen_sampler(has_critic)
-        times = (self.critic_from, self.critic_until) if sampler == "critic" else None
+        times = self._times if sampler == "critic" else None
         loop = self.steps, self.schedule, self.passes_per_level
         generated, judged = _count_passes(num_tokens, *loop, times, refine_ratio)
         drawn = generated * (1 if self.guidance == 1 else 2) + judged
         return drawn if self.candidates == 1 else self.candidates * (drawn + 1)
 
     def check_critic_chooses(self, num_tokens: int, has_critic: bool = True) -> None:
-        """A critic that never chooses is none: the images would be MaskGIT's under its name."""
-        if self._all_the_time or self.steps == 1 or self.chosen_sampler(has_critic) != "critic":
+        """A critic that hands over before it has chosen once is none: the images would be MaskGIT's under its name."""
+        if self.critic_until == 0 or self.steps == 1 or self.chosen_sampler(has_critic) != "critic":
             return
         loop = self.steps, self.schedule, self.passes_per_level
-        if _count_passes(num_tokens, *loop, (self.critic_from, self.critic_until), None)[1] == 0:
+        if _count_passes(num_tokens, *loop, self._times, None)[1] == 0:
             raise InputError(
-                f"critic_from is {self.critic_from:g} and critic_until {self.critic_until:g}, which leaves the critic no choice "
-                f"in {self.steps} steps of {num_tokens} tokens; put them further apart, or take more steps"
+                f"critic_until is {self.critic_until:g}, too early for the critic to choose even once in {self.steps} steps "
+                f"of {num_tokens} tokens; take less, or more steps"
             )
 
     def loop_arguments(self) -> dict[str, Any]:

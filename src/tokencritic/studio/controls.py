@@ -78,12 +78,17 @@ def seed_control() -> gr.Textbox:
 
 
 def settings_controls(
-    service: Service, defaults: SamplingSettings, *, samplers: Sequence[str] | None = None, ranked: bool = True
+    service: Service, defaults: SamplingSettings, *, refining: bool = False, ranked: bool = True
 ) -> list[Any]:
-    """Controls in the order of NAMES, or of NAMES_WITH_RANKER if `ranked`; without, the number of candidates stays 1."""
+    """Controls in the order of NAMES, or of NAMES_WITH_RANKER if `ranked`; without, the number of candidates stays 1.
+
+    refining: begins with a choice among given tokens, which confidence cannot make.
+    """
     pipe, limits = service.pipe, service.limits
     shown = _shown(service, defaults)
-    samplers = samplers or [name for name in get_args(Sampler) if name != "critic" or pipe.critic is not None]
+    samplers = [name for name in get_args(Sampler) if name != "critic" or pipe.critic is not None]
+    if refining:
+        samplers.remove("confidence")
     sampler = gr.Dropdown(
         list(samplers), value=shown["sampler"], label="Sampler", info="Who chooses the tokens to keep"
     )
@@ -118,16 +123,16 @@ def settings_controls(
             0.05,
             1,
             value=shown["critic_from"],
-            step=0.05,
+            step=0.01,
             label="Critic from t/T",
             info="Confidence before it; 1: the critic from the first step",
-            visible=pipe.critic is not None,
+            visible=pipe.critic is not None and not refining,
         )
         until = gr.Slider(
             0,
             0.95,
             value=shown["critic_until"],
-            step=0.05,
+            step=0.01,
             label="Critic until t/T",
             info="Confidence after it; 0: the critic to the end",
             visible=pipe.critic is not None,
@@ -143,8 +148,13 @@ def settings_controls(
         controls += _ranker_controls(service, shown, ranked)
 
     def with_own_settings(name: str) -> tuple[Any, ...]:
-        own = _shown(service, service.own_settings(cast("Sampler", name))) if name in samplers else shown
-        return tuple(own[name] for name in ("hot", "cold", "selection_noise", "noise_on", "critic_from", "critic_until"))
+        own = shown
+        if name in samplers:
+            found = pipe.refinement_settings(sampler=name) if refining else service.own_settings(cast("Sampler", name))
+            own = _shown(service, found)
+        return tuple(
+            own[name] for name in ("hot", "cold", "selection_noise", "noise_on", "critic_from", "critic_until")
+        )
 
     sampler.input(with_own_settings, sampler, [hot, cold, noise, noise_on, since, until], **QUIET)
     return controls

@@ -89,8 +89,7 @@ def _refine_controls(service: Service) -> tuple[PictureInput, list[Any], gr.Butt
     label = one_class(service, "Class of the picture")
     share = gr.Slider(10, 90, value=60, step=5, label="Share drawn again, %", info="What the critic trusts least")
     seed = seed_control()
-    defaults, samplers = service.pipe.refinement_settings(), ["critic", "random", "halton"]
-    settings = settings_controls(service, defaults, samplers=samplers, ranked=False)
+    settings = settings_controls(service, service.pipe.refinement_settings(), refining=True, ranked=False)
     return given, [label, share, seed, *settings], buttons(service, "Refine", "refine")
 
 
