@@ -13,11 +13,12 @@ from tokencritic.data.sources import open_source
 from tokencritic.errors import InputError
 from tokencritic.evaluation import Statistics, class_accuracy, fid, inception_score, kid, precision_recall
 from tokencritic.evaluation.cache import Chunks, num_chunks
-from tokencritic.evaluation.evaluate import Meter, _of_probabilities
+from tokencritic.evaluation.evaluate import Measured, Meter, _of_probabilities
 from tokencritic.evaluation.image_sets import SourceImages
 from tokencritic.evaluation.manifold import density_coverage
 from tokencritic.evaluation.moments import Moments
 from tokencritic.evaluation.reference import ReferenceImages, open_reference
+from tokencritic.evaluation.report import number
 from tokencritic.evaluation.samples import SEEDS_PER_SET, Refinement, SampleSets
 from tokencritic.sampling.settings import SamplingSettings
 
@@ -410,3 +411,11 @@ def test_images_that_are_not_numbers_are_refused(world, make_meter, tmp_path):
     pipe.tokenizer.decode = lambda tokens: toy.Painter.decode(pipe.tokenizer, tokens) * torch.nan
     with pytest.raises(InputError, match="images hold values from nan to nan"):
         make_meter()(SampleSets(pipe, tmp_path, 64).of(RANDOM))
+
+
+@pytest.mark.parametrize(
+    ("value", "spread", "shown"),
+    [(23.456, 0.5, "23.46 ± 0.50"), (0.1042, 0.0119, "0.104 ± 0.012"), (0.1, math.nan, "0.100")],
+)
+def test_a_small_fid_is_shown_as_closely_as_a_large_one(value, spread, shown):
+    assert number("fid", Measured(value, spread, "")) == shown

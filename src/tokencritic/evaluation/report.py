@@ -28,6 +28,8 @@ _DECIMALS: Mapping[Measure, int] = {"fid": 2, "sfid": 2, "kid": 5, "is": 2}
 def number(name: Measure, measured: Measured) -> str:
     """A value and, where it is known, its spread."""
     digits = _DECIMALS.get(name, 3)
+    if name == "fid" and measured.value < 1:  # by a small classifier's features it is a fraction of 1
+        digits = 3
     spread = "" if math.isnan(measured.spread) else f" ± {measured.spread:.{digits}f}"
     return f"{measured.value:.{digits}f}{spread}"
 
