@@ -100,7 +100,7 @@ def _table(pipe: "TokenCriticPipeline", labels: "Tensor", all_made: list[Made]) 
     """Costs, and how many images the classifier takes for what they should be."""
     from tokencritic.evaluation.report import table
 
-    header = ["", "passes", "ms/image"] + ["right class"] * (pipe.classifier is not None)
+    header = ["", "passes", "ms/image"] + [f"right class of {len(labels)}"] * (pipe.classifier is not None)
     rows = []
     for made in all_made:
         row = [made.name, str(made.passes), f"{1000 * made.seconds / len(labels):.0f}"]
