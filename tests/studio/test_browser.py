@@ -305,7 +305,7 @@ def test_pictures_of_every_tab(visit):
     page.click("text=Edit the chosen one")
     canvas = page.wait_for_selector(".tc-canvas")
     box = canvas.bounding_box()
-    for share in (0.15, 0.25, 0.35, 0.45):
+    for share in (0.18, 0.25, 0.32, 0.39, 0.46):
         page.mouse.move(box["x"] + box["width"] * 0.25, box["y"] + box["height"] * share)
         page.mouse.down()
         page.mouse.move(box["x"] + box["width"] * 0.75, box["y"] + box["height"] * share, steps=12)
