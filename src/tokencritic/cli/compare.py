@@ -20,8 +20,7 @@ def main(arguments: list[str]) -> None:
     parser = make_parser(
         "compare",
         "MaskGIT at T and 2T steps, Token-Critic at T, refinement and, if asked for, rejection, each with passes, time and "
-        "spread. "
-        "Settings are those that `tune` found, where it was run.",
+        "spread. Settings are those that `tune` found, where it was run.",
     )
     parser.add_argument("model", help="a model folder or Hub id")
     add_meter(parser)

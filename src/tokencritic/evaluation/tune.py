@@ -34,9 +34,8 @@ _CRITIC_NOISES: dict[NoiseOn, tuple[float, float]] = {
 }
 _ENDS, _FALLS, _GUIDANCES, _TIMES = (0.4, 1.1), (0.0, 0.7), (1.1, 4.0), (-1.0, 1.0)
 _ALL_THE_TIME = 0.15
-_NEAR = (
-    0.15  # of a range: how far at most half of the trials are from the first, which somebody had reason to begin with
-)
+# Half of the trials are no further than this share of a range from the first, which somebody had reason to begin with.
+_NEAR = 0.15
 # Powers of 1/x with x^5 = x + 1: multiples of them, modulo 1, leave no large hole in the cube (Roberts, 2018), so that few
 # trials see more of it than random ones would.
 _STRIDES = 1.1673039782614187 ** -np.arange(1.0, 5.0)

@@ -28,11 +28,8 @@ from tokencritic.sampling.scorers import (
 
 Sampler = Literal["critic", "confidence", "random", "halton"]
 RejectBy = Literal["classifier", "critic"]
-REFINING: dict[str, Any] = {
-    "steps": 9,
-    "critic_from": 1.0,
-    "critic_until": 0.0,
-}  # in refining the critic chooses all the time
+# What differs in refining: the critic chooses all the time.
+REFINING: dict[str, Any] = {"steps": 9, "critic_from": 1.0, "critic_until": 0.0}
 
 
 @dataclass(frozen=True)
