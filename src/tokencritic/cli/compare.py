@@ -35,7 +35,7 @@ def main(arguments: list[str]) -> None:
         type=int,
         nargs="+",
         default=[],
-        help="with rejection; the paper's rates of 20 and 10 %% are 5 10",
+        help="with rejection: acceptance rates are 1/n, the paper's 5 and 10",
     )
     parser.add_argument("--out", help="a folder for comparison.json, comparison.csv and comparison.md")
     given = parse(parser, arguments)
