@@ -150,6 +150,7 @@ def test_bad_input_is_one_line_and_nothing_is_written(pipe, model, tokens, tmp_p
         (model, *with_data, "--candidates", 2): "--candidates is 2",
         (model, *with_data, "--selection_noise", 1): "--selection_noise means another thing to each sampler",
         (model, *with_data, "--steps", 0): "steps is 0",
+        (model, *with_data, "--steps", 40, "--critic_until", 0.97): "too early for the critic to choose",
         (model, *with_data, "--guidance", 2): "guidance",
         (model, *with_data, "--out", tmp_path / "file"): "which is a file; expected a folder",
         (): "model",

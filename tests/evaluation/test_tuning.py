@@ -5,6 +5,7 @@ import dataclasses
 import itertools
 import json
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -188,6 +189,14 @@ def test_noise_on_logits_is_sought_in_their_own_unit_and_only_a_critic_hands_ove
     assert counts.min() >= 2
     drawn = tuning.draw_settings(pipe, pipe.settings(sampler="confidence"), 9, 6, 0)
     assert {(settings.critic_from, settings.critic_until) for settings in drawn} == {(1.0, 0.0)}
+
+
+def test_neighbours_have_the_guidance_of_the_first_trial_and_half_of_the_others_some(world):
+    pipe = toy.make_pipe(world)
+    pipe.generator.config = SimpleNamespace(null_class=True)
+    drawn = tuning.draw_settings(pipe, pipe.settings(sampler="critic", guidance=1.5), 9, 25, 0)
+    assert {settings.guidance for settings in drawn[:13]} == {1.5}
+    assert len({settings.guidance for settings in drawn[13:]}) > 4
 
 
 def test_steps_are_the_fewest_that_come_nearest_to_the_passes(world):

@@ -152,9 +152,8 @@ def settings_controls(
         if name in samplers:
             found = pipe.refinement_settings(sampler=name) if refining else service.own_settings(cast("Sampler", name))
             own = _shown(service, found)
-        return tuple(
-            own[name] for name in ("hot", "cold", "selection_noise", "noise_on", "critic_from", "critic_until")
-        )
+        filled = ("hot", "cold", "selection_noise", "noise_on", "critic_from", "critic_until")
+        return tuple(own[setting] for setting in filled)
 
     sampler.input(with_own_settings, sampler, [hot, cold, noise, noise_on, since, until], **QUIET)
     return controls
