@@ -328,6 +328,11 @@ def test_a_damaged_folder_is_named(pipe, tmp_path, change, message):
         (lambda pipe: pipe.encode(Image.new("RGBA", (8, 8))), "a picture in mode RGBA; convert it to L or RGB"),
         (lambda pipe: pipe.encode(GREY, 0), "batch_size is 0"),
         (lambda pipe: pipe.edit(GREY, torch.ones(5, dtype=torch.bool), 0), "region is bool of shape"),
+        (lambda pipe: pipe(0, num_inference_steps=3, critic_until=0.97), "too early for the critic to choose"),
+        (
+            lambda pipe: pipe.edit(GREY, torch.ones(4, dtype=torch.bool), 0, num_inference_steps=3, critic_until=0.97),
+            "too early for the critic to choose",
+        ),
         (lambda pipe: pipe.edit(GREY, torch.ones(4), 0), "region is float32"),
         (
             lambda pipe: TokenCriticPipeline(make_tokenizer(image_size=12), pipe.generator),

@@ -301,6 +301,7 @@ class TokenCriticPipeline:
         region: (b, n) or (n,) bool over the tokens in row-major order, True = draw anew. The rest is as in `refine`.
         """
         chosen = self.settings(num_inference_steps, **settings)
+        chosen.check_critic_chooses(self.tokenizer.num_tokens, self.critic is not None)
         tokens, labels = self._given(images_or_tokens, class_labels, batch_size)
         region = torch.as_tensor(region)
         start = tokens, region.expand(len(tokens), -1) if region.ndim == 1 else region
