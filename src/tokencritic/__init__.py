@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from tokencritic.models.transformer import TransformerConfig
     from tokencritic.pipeline import TokenCriticPipeline
     from tokencritic.sampling import (
+        ChanceScorer,
         ConfidenceScorer,
         CriticScorer,
         HaltonScorer,
@@ -34,6 +35,7 @@ _HOMES = {
     "Generator": "models.generator",
     "TransformerConfig": "models.transformer",
     "TokenCriticPipeline": "pipeline",
+    "ChanceScorer": "sampling",
     "ConfidenceScorer": "sampling",
     "CriticScorer": "sampling",
     "HaltonScorer": "sampling",
@@ -48,6 +50,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "ChanceScorer",
     "ConfidenceScorer",
     "Critic",
     "CriticConfig",

@@ -24,7 +24,7 @@ from tokencritic.sampling.noise import as_seeds
 from tokencritic.sampling.propose import Proposal, evaluating
 from tokencritic.sampling.refine import refine
 from tokencritic.sampling.rejection import best_among, best_of, choose_ranker, fitting
-from tokencritic.sampling.settings import REFINING, SamplingSettings
+from tokencritic.sampling.settings import REFINING, REVOKING, SamplingSettings
 from tokencritic.tokenizers.tokenizer import Tokenizer
 
 OutputType = Literal["pil", "pt", "np"]
@@ -122,7 +122,7 @@ class TokenCriticPipeline:
         """The model's defaults with some changed.
 
         Another sampler than the default one has its own temperature, noise, passes per level and guidance, not those of the
-        defaults: what suits one harms another.
+        defaults: what suits one harms another. Chance in place of the critic keeps them: it is the control.
         """
         known = {field.name for field in dataclasses.fields(SamplingSettings)}
         if not changes.keys() <= known:
@@ -133,7 +133,8 @@ class TokenCriticPipeline:
             changes["steps"] = num_inference_steps
         has_critic = self.critic is not None
         changed = dataclasses.replace(self.defaults, **changes)
-        if changed.chosen_sampler(has_critic) == self.defaults.chosen_sampler(has_critic):
+        chosen, usual = (settings.chosen_sampler(has_critic) for settings in (changed, self.defaults))
+        if chosen == usual or {chosen, usual} == REVOKING:
             return changed
         kept = {name: getattr(self.defaults, name) for name in ("steps", "schedule", "candidates", "reject_by")}
         return SamplingSettings(**kept | changes)

@@ -17,7 +17,13 @@ from hypothesis import strategies as st
 
 from tokencritic.errors import InputError
 from tokencritic.evaluation import tune as tuning
-from tokencritic.evaluation.compare import compare, comparison_lines, comparison_table, comparison_text
+from tokencritic.evaluation.compare import (
+    compare,
+    comparison_lines,
+    comparison_table,
+    comparison_text,
+    lines_at_passes,
+)
 from tokencritic.evaluation.evaluate import Meter
 from tokencritic.evaluation.reference import ReferenceImages, open_reference
 from tokencritic.evaluation.report import write_csv, write_json
@@ -187,6 +193,9 @@ def test_noise_on_logits_is_sought_in_their_own_unit_and_only_a_critic_hands_ove
     counts, _ = np.histogram([math.log(settings.selection_noise) for settings in drawn], 3, np.log((0.499, 8.01)))
     assert counts.sum() == 12
     assert counts.min() >= 2
+    by_chance = tuning.draw_settings(pipe, pipe.settings(sampler="chance", selection_noise=None), 9, 25, 0)
+    assert {settings.selection_noise for settings in by_chance} == {None}
+    assert len({(settings.critic_from, settings.critic_until) for settings in by_chance}) > 12
     drawn = tuning.draw_settings(pipe, pipe.settings(sampler="confidence"), 9, 6, 0)
     assert {(settings.critic_from, settings.critic_until) for settings in drawn} == {(1.0, 0.0)}
 
@@ -224,6 +233,8 @@ def test_a_critic_that_would_never_choose_is_refused_and_not_drawn(world):
         InputError, match=r"0\.95, too early for the critic to choose even once in 18 steps of 9 tokens"
     ):
         pipe.sample_tokens(label, 0, dataclasses.replace(early, steps=18))
+    with pytest.raises(InputError, match="too early for chance to choose even once"):
+        pipe.sample_tokens(label, 0, dataclasses.replace(early, steps=18, sampler="chance"))
     fitted = tuning.at_passes(pipe, early, 9)
     assert 0 < fitted.critic_until < 0.95
     pipe.sample_tokens(label, 0, fitted)
@@ -259,6 +270,7 @@ def test_the_comparison_has_the_rows_of_the_papers_tables(sets, meter):
         "MaskGIT, 4 steps",
         "MaskGIT, 8 steps",
         "Token-Critic, 4 steps",
+        "Taken back by chance, 4 steps",
         "MaskGIT, 4 steps, refined by the critic",
         "MaskGIT, 4 steps, best 50 % by the critic",
         "Token-Critic, 4 steps, best 50 % by the critic",
@@ -275,11 +287,16 @@ def test_the_comparison_has_the_rows_of_the_papers_tables(sets, meter):
     assert done[1].line.tuned == f"tuned at {passes} passes"
     assert "MaskGIT, 4 steps: confidence, 4 steps, temperature 0.8, noise 2, tuned\n" in comparison_text(done)
     assert "Token-Critic, 4 steps: critic, 4 steps, temperature 1, noise 0.2, not tuned\n" in comparison_text(done)
-    assert "Only one sampler is tuned" in comparison_text(done)
-    assert "Only one sampler is tuned" not in comparison_text(done[:2])
+    assert "Not all samplers are tuned" in comparison_text(done)
+    assert "Not all samplers are tuned" not in comparison_text(done[:2])
     lines = comparison_table(done).splitlines()
     assert lines[0].split("|")[2].strip() == "passes"
     assert len({len(line) for line in lines}) == 1
-    assert len(lines) == 8
+    assert len(lines) == 9
+    # The control takes the generator's passes alone, so at equal passes it has more steps.
+    assert rows["Taken back by chance, 4 steps"]["passes"] < plain["passes"]
+    at_equal = {line.settings.sampler: line for line in lines_at_passes(sets.pipe, [6], lambda *_: None)}
+    assert list(at_equal) == ["confidence", "critic", "chance"]
+    assert at_equal["chance"].settings.steps > at_equal["critic"].settings.steps
     sets.pipe.critic = None
     assert len(comparison_lines(sets.pipe, 4, lambda *_: None)) == 2

@@ -96,6 +96,8 @@ GIVEN = [
     SamplingSettings("critic", steps=1),
     SamplingSettings("critic", steps=11, critic_until=0.6),
     SamplingSettings("critic", steps=11, critic_from=0.6),
+    SamplingSettings("chance", steps=11, critic_from=0.6),
+    SamplingSettings("chance", steps=7, critic_until=0.3, guidance=2.0, candidates=2, reject_by="critic"),
     SamplingSettings("critic", steps=40, critic_from=0.9, critic_until=0.2, candidates=2, reject_by="critic"),
 ]
 
@@ -141,6 +143,8 @@ def test_passes_by_hand():
     assert SamplingSettings("confidence", steps=18).passes(256) == 17
     assert SamplingSettings("confidence", steps=18, guidance=3.0).passes(256) == 34
     assert SamplingSettings(steps=18, candidates=10).passes(256) == 10 * 33 + 10
+    # Chance needs no network.
+    assert SamplingSettings("chance", steps=18).passes(256) == 17
     # 9 steps from 60 %: the critic looks first, and after all but the last of 9 generator passes.
     assert SamplingSettings(steps=9).passes(256, refine_ratio=0.6) == 1 + 9 + 8
 

@@ -6,7 +6,14 @@ import torch
 from tokencritic.errors import InputError
 from tokencritic.sampling.noise import Use, uniforms
 from tokencritic.sampling.propose import Proposal, Step
-from tokencritic.sampling.scorers import ConfidenceScorer, CriticScorer, HaltonScorer, RandomScorer, halton_ranks
+from tokencritic.sampling.scorers import (
+    ChanceScorer,
+    ConfidenceScorer,
+    CriticScorer,
+    HaltonScorer,
+    RandomScorer,
+    halton_ranks,
+)
 
 SEEDS = torch.tensor([3, 4])
 MASK = torch.tensor([[True, False, True, True], [True, True, False, False]])
@@ -65,6 +72,22 @@ def test_before_its_time_confidence_chooses_almost_at_random_and_keeps_what_is_k
     assert not scorer.revokes(early.step)
     assert scorer(early).equal(ConfidenceScorer()(early))
     assert scorer.noise(early).equal(ConfidenceScorer(12.0).noise(early))
+
+
+def test_chance_stands_in_for_the_critic_and_only_while_the_critic_would_choose():
+    scorer = ChanceScorer(critic_from=0.5, critic_until=0.2)
+    critic = CriticScorer(lambda *_: torch.zeros(2, 4), critic_from=0.5, critic_until=0.2)
+    drawn = proposal(time=0.4)
+    assert scorer.revokes(drawn.step)
+    assert scorer(drawn).equal(uniforms(SEEDS, 4, Use.SELECT, step=7))
+    assert scorer.noise(drawn) == 0
+    for time in (0.6, 0.2):
+        drawn = proposal(time=time)
+        assert not scorer.revokes(drawn.step)
+        assert scorer(drawn).equal(critic(drawn))
+        assert scorer.noise(drawn).equal(critic.noise(drawn))
+    with pytest.raises(InputError, match=r"critic_from is 0\.1 and critic_until 0\.3"):
+        ChanceScorer(critic_from=0.1, critic_until=0.3)
 
 
 @pytest.mark.parametrize("since", [0.2, 0.3, 1.1, float("nan")])

@@ -9,9 +9,9 @@ from jsonargparse import ArgumentError, ArgumentParser, Namespace
 
 from tokencritic.errors import InputError
 
-SAMPLERS = ("critic", "confidence", "random", "halton")
+SAMPLERS = ("critic", "chance", "confidence", "random", "halton")
 _SETTINGS: dict[str, dict[str, Any]] = {
-    "sampler": {"choices": SAMPLERS, "help": "who chooses the tokens"},
+    "sampler": {"choices": SAMPLERS, "help": "who chooses the tokens; chance: in place of the critic, as its control"},
     "steps": {"type": int, "help": "T, the number of steps"},
     "temperature": {
         "type": float,
@@ -26,7 +26,7 @@ _SETTINGS: dict[str, dict[str, Any]] = {
     },
     "critic_from": {
         "type": float,
-        "help": "t/T from which on the critic chooses, MaskGIT's confidence before; 1: from the first step",
+        "help": "t/T from which on the critic (or chance) chooses, MaskGIT's confidence before; 1: from the first step",
     },
     "critic_until": {
         "type": float,

@@ -19,8 +19,8 @@ from tokencritic.errors import InputError
 def main(arguments: list[str]) -> None:
     parser = make_parser(
         "compare",
-        "MaskGIT at T and 2T steps, Token-Critic at T, refinement and, if asked for, rejection, each with passes, time and "
-        "spread. Settings are those that `tune` found, where it was run.",
+        "MaskGIT at T and 2T steps, at T Token-Critic and its control, tokens taken back by chance, refinement and, if asked "
+        "for, rejection, each with passes, time and spread. Settings are those that `tune` found, where it was run.",
     )
     parser.add_argument("model", help="a model folder or Hub id")
     add_meter(parser)
@@ -28,7 +28,7 @@ def main(arguments: list[str]) -> None:
     add_samples(parser, num=10_000)
     parser.add_argument("--steps", type=int, default=18, help="T")
     parser.add_argument(
-        "--passes", type=int, nargs="+", help="instead: both samplers at each of these numbers of network passes"
+        "--passes", type=int, nargs="+", help="instead: the samplers at each of these numbers of network passes"
     )
     parser.add_argument(
         "--candidates",

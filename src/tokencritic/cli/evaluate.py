@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tokencritic.pipeline import TokenCriticPipeline
     from tokencritic.training.distribution import Ranks
 
-_REFINEMENT = ("steps", "temperature", "selection_noise", "noise_on", "critic_until")
+_REFINEMENT = ("sampler", "steps", "temperature", "selection_noise", "noise_on", "critic_until")
 
 
 def main(arguments: list[str]) -> None:

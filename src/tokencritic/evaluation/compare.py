@@ -13,6 +13,9 @@ from tokencritic.evaluation.tune import TUNED, Evidence, settings_from
 from tokencritic.pipeline import TokenCriticPipeline
 from tokencritic.sampling.settings import REFINING, Sampler, SamplingSettings
 
+# Of the sampler that chooses by chance where the critic would: what is not gained over it is not the critic's doing.
+CONTROL = "Taken back by chance"
+
 
 @dataclass(frozen=True)
 class Line:
@@ -39,7 +42,8 @@ def comparison_lines(
     tuned: Callable[[Sampler, int], Evidence | None],
     candidates: Sequence[int] = (),
 ) -> list[Line]:
-    """MaskGIT at T and 2T steps, the critic at T, the baseline refined, and both with rejection, as far as the model goes.
+    """MaskGIT at T and 2T steps, the critic and its control at T, the baseline refined, and both with rejection, as far as
+    the model goes.
 
     steps: T. tuned: what is known to be best for a sampler at a number of passes, or None. candidates: of rejection; the
     paper's acceptance rates of 20 % and 10 % are 5 and 10.
@@ -59,7 +63,7 @@ def comparison_lines(
         critic = line("Token-Critic", "critic", steps)
         refinement = Refinement(0.6, dataclasses.replace(critic.settings, **REFINING))
         refined = dataclasses.replace(plain[0], name=f"{plain[0].name}, refined by the critic", refinement=refinement)
-        lines += [critic, refined]
+        lines += [critic, line(CONTROL, "chance", steps), refined]
         plain.append(critic)
     rankers = [name for name in ("classifier", "critic") if getattr(pipe, name) is not None]
     for ranker in rankers:
@@ -74,14 +78,14 @@ def comparison_lines(
 def lines_at_passes(
     pipe: TokenCriticPipeline, passes: Sequence[int], tuned: Callable[[Sampler, int], Evidence | None]
 ) -> list[Line]:
-    """Both samplers at equal numbers of network passes, each with the settings known to be best there.
+    """Both samplers and the critic's control at equal numbers of network passes, each with the settings known to be best there.
 
     The paper's Table 1 has them at equal steps, where the critic takes twice the passes.
     """
     lines = []
     samplers: dict[Sampler, str] = {"confidence": "MaskGIT"}
     if pipe.critic is not None:
-        samplers["critic"] = "Token-Critic"
+        samplers |= {"critic": "Token-Critic", "chance": CONTROL}
     for count in passes:
         for sampler, name in samplers.items():
             found = tuned(sampler, count)
@@ -135,5 +139,7 @@ def comparison_text(done: Sequence[Compared]) -> str:
         for one in plain
     ]
     if len({one.line.tuned.startswith(TUNED) for one in plain}) > 1:
-        used.append("Only one sampler is tuned, which favours it: run `token-critic tune` for the other too.")
+        used.append(
+            "Not all samplers are tuned, which favours those that are: run `token-critic tune` for the others too."
+        )
     return "\n".join([*about, "", comparison_table(done), "", *used])

@@ -15,7 +15,7 @@ from tokencritic.sampling.settings import RejectBy, Sampler, SamplingSettings
 # Values for every sampler under None; those of a sampler by its name, which then has no others.
 Axis = Mapping[Sampler | None, Sequence[Any]]
 
-WITHOUT_NOISE: frozenset[Sampler] = frozenset({"random", "halton"})
+WITHOUT_NOISE: frozenset[Sampler] = frozenset({"chance", "random", "halton"})
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from tokencritic.models.saved import read_json
 from tokencritic.pipeline import TokenCriticPipeline
 from tokencritic.pipeline_folder import PIPELINE
 from tokencritic.sampling.scorers import NoiseOn
-from tokencritic.sampling.settings import Sampler, SamplingSettings
+from tokencritic.sampling.settings import REVOKING, Sampler, SamplingSettings
 
 TUNED = "tuned"
 TUNING_SEED = 2**56  # of the first image: far from the seeds of an evaluation, which must not measure what was tuned on
@@ -151,7 +151,7 @@ def draw_settings(
         end = np.interp(place[0], (0, 1), _ENDS)
         fall = np.interp(place[1], (0, 1), _FALLS)
         noise = None if sampler in WITHOUT_NOISE else np.exp(np.interp(place[2], (0, 1), np.log(noises)))
-        time = float(np.interp(place[3], (0, 1), _TIMES)) if sampler == "critic" else 0.0
+        time = float(np.interp(place[3], (0, 1), _TIMES)) if sampler in REVOKING else 0.0
         guidance = start.guidance
         if guided and number >= len(near):
             guidance = float(rng.uniform(*_GUIDANCES)) if rng.random() < 0.5 else 1.0

@@ -19,11 +19,29 @@ from tokencritic.files import write_atomically
 
 Row = Mapping[str, Any]
 
-NAMES = {"critic": "Token-Critic", "confidence": "MaskGIT", "random": "random order", "halton": "Halton order"}
+NAMES = {
+    "critic": "Token-Critic",
+    "chance": "taken back by chance",
+    "confidence": "MaskGIT",
+    "random": "random order",
+    "halton": "Halton order",
+}
 TITLES = {"is": "Inception Score", "recall": "recall", "precision": "precision"}
 # Of Okabe and Ito, told apart by all eyes; dark enough for white paper, and of different greys in print.
-_COLOURS = {"critic": "#0072B2", "confidence": "#D55E00", "random": "#009E73", "halton": "#000000"}
-_LINES: dict[str, Any] = {"critic": "-", "confidence": "--", "random": ":", "halton": "-."}
+_COLOURS = {
+    "critic": "#0072B2",
+    "chance": "#CC79A7",
+    "confidence": "#D55E00",
+    "random": "#009E73",
+    "halton": "#000000",
+}
+_LINES: dict[str, Any] = {
+    "critic": "-",
+    "chance": (0, (5, 1, 1, 1, 1, 1)),
+    "confidence": "--",
+    "random": ":",
+    "halton": "-.",
+}
 _MARKERS = "osD^vP*Xphd<>"
 
 

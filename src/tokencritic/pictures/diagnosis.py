@@ -20,13 +20,20 @@ Section = Mapping[str, Any]
 
 # Of Okabe and Ito, as in the trade-off curves.
 _BLUE, _VERMILION, _GREEN, _BLACK = "#0072B2", "#D55E00", "#009E73", "#000000"
+_PURPLE = "#CC79A7"
 _KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "original": ("original", {"color": _BLUE, "linestyle": "-"}),
     "changed": ("drawn again, changed", {"color": _VERMILION, "linestyle": "--"}),
     "equal": ("drawn again, equal to the original", {"color": _GREEN, "linestyle": ":"}),
 }
 _TARGETS = {"masked": "share that was not hidden", "changed": "share with the original's code"}
-_SAMPLER_COLOURS = {"critic": _BLUE, "confidence": _VERMILION, "random": _GREEN, "halton": _BLACK}
+_SAMPLER_COLOURS = {
+    "critic": _BLUE,
+    "chance": _PURPLE,
+    "confidence": _VERMILION,
+    "random": _GREEN,
+    "halton": _BLACK,
+}
 _GROUPS: dict[str, tuple[str, dict[str, Any]]] = {
     "taken_back": ("taken back", {"linestyle": "-", "marker": "o"}),
     "drawn_again": ("hidden again at once", {"linestyle": "--", "marker": "s"}),

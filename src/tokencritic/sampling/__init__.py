@@ -4,10 +4,11 @@ from tokencritic.sampling.edit import edit
 from tokencritic.sampling.loop import sample
 from tokencritic.sampling.propose import Proposal, Step, propose
 from tokencritic.sampling.refine import refine
-from tokencritic.sampling.scorers import ConfidenceScorer, CriticScorer, HaltonScorer, RandomScorer
+from tokencritic.sampling.scorers import ChanceScorer, ConfidenceScorer, CriticScorer, HaltonScorer, RandomScorer
 from tokencritic.sampling.trace import Trace, TraceStep
 
 __all__ = [
+    "ChanceScorer",
     "ConfidenceScorer",
     "CriticScorer",
     "HaltonScorer",

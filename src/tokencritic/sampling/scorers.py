@@ -74,13 +74,40 @@ class CriticScorer:
 
     def noise(self, proposal: Proposal) -> Tensor | float:
         if not self.revokes(proposal.step):
-            early = proposal.step.time > self.critic_from
-            return (ConfidenceScorer(_EARLY_NOISE) if early else ConfidenceScorer()).noise(proposal)
+            return _noise_of_confidence(proposal, self.critic_from)
         if self.selection_noise == 0:
             return 0.0
         if self.noise_on == "odds":
             return self.selection_noise * _gumbel(proposal)
         return self.selection_noise * proposal.step.time * (proposal.selection_uniforms() - 0.5)
+
+
+@dataclass(frozen=True)
+class ChanceScorer:
+    """The critic's control: chance chooses in its place, among all tokens alike, and needs no network for it.
+
+    critic_from, critic_until: chance chooses while the critic would, MaskGIT's confidence before and after. What a
+    `CriticScorer` gains over this is due to the critic's choice, and what this gains over MaskGIT to taking tokens back.
+    """
+
+    critic_from: float = 1.0
+    critic_until: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_times(self.critic_from, self.critic_until)
+
+    def revokes(self, step: Step) -> bool:
+        return chooses(step, self.critic_from, self.critic_until)
+
+    def __call__(self, proposal: Proposal) -> Tensor:
+        if not self.revokes(proposal.step):
+            return ConfidenceScorer()(proposal)
+        return proposal.selection_uniforms()
+
+    def noise(self, proposal: Proposal) -> Tensor | float:
+        if not self.revokes(proposal.step):
+            return _noise_of_confidence(proposal, self.critic_from)
+        return 0.0
 
 
 @dataclass(frozen=True)
@@ -155,6 +182,12 @@ def _place(index: int, base: int, size: int) -> int:
         index, digit = divmod(index, base)
         mirrored, scale = mirrored * base + digit, scale * base
     return mirrored * size // scale
+
+
+def _noise_of_confidence(proposal: Proposal, critic_from: float) -> Tensor | float:
+    """Of confidence where it is not the critic's turn: much before it, the published one after it."""
+    early = proposal.step.time > critic_from
+    return (ConfidenceScorer(_EARLY_NOISE) if early else ConfidenceScorer()).noise(proposal)
 
 
 def _gumbel(proposal: Proposal) -> Tensor:

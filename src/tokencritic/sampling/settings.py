@@ -15,6 +15,7 @@ from tokencritic.sampling.loop import Temperature, sample, temperature_range
 from tokencritic.sampling.propose import Proposal, Step
 from tokencritic.sampling.refine import refine
 from tokencritic.sampling.scorers import (
+    ChanceScorer,
     ConfidenceScorer,
     CriticScorer,
     HaltonScorer,
@@ -26,8 +27,10 @@ from tokencritic.sampling.scorers import (
     chooses,
 )
 
-Sampler = Literal["critic", "confidence", "random", "halton"]
+Sampler = Literal["critic", "chance", "confidence", "random", "halton"]
 RejectBy = Literal["classifier", "critic"]
+# Those that take tokens back while t/T is between two times. Chance stands in for the critic: what suits one suits the other.
+REVOKING: frozenset[Sampler] = frozenset({"critic", "chance"})
 # What differs in refining: the critic chooses all the time.
 REFINING: dict[str, Any] = {"steps": 9, "critic_from": 1.0, "critic_until": 0.0}
 
@@ -36,7 +39,8 @@ REFINING: dict[str, Any] = {"steps": 9, "critic_from": 1.0, "critic_until": 0.0}
 class SamplingSettings:
     """Arguments of `sample`, of the scorer it is given, and of rejection.
 
-    sampler: who chooses; None is the critic where there is one, else the generator's confidence.
+    sampler: who chooses; None is the critic where there is one, else the generator's confidence. "chance" chooses in place of
+        the critic, the control of what the critic's choice is worth.
     selection_noise: None is the scorer's own default. noise_on: what the critic's is added to.
     critic_from, critic_until: the critic chooses while t/T is between them, MaskGIT's confidence before and after; 1 and 0 is
         the critic all the time. However late and in however few steps it begins, the last choice is its.
@@ -86,9 +90,13 @@ class SamplingSettings:
         sampler = self.chosen_sampler(critic is not None)
         if sampler == "critic":
             if critic is None:
-                raise InputError("sampler is critic but the model has none; choose confidence, random or halton")
+                raise InputError(
+                    "sampler is critic but the model has none; choose chance, confidence, random or halton"
+                )
             since, until = self._times
             return CriticScorer(critic, noise_on=self.noise_on, critic_from=since, critic_until=until, **noise)
+        if sampler == "chance":
+            return ChanceScorer(*self._times)
         if sampler == "confidence":
             return ConfidenceScorer(**noise)
         return RandomScorer() if sampler == "random" else HaltonScorer(grid)
@@ -116,20 +124,24 @@ class SamplingSettings:
         refine_ratio: count a refinement that hides this share first, instead of an image from nothing.
         """
         sampler = self.chosen_sampler(has_critic)
-        times = self._times if sampler == "critic" else None
+        times = self._times if sampler in REVOKING else None
         loop = self.steps, self.schedule, self.passes_per_level
         generated, judged = _count_passes(num_tokens, *loop, times, refine_ratio)
-        drawn = generated * (1 if self.guidance == 1 else 2) + judged
+        drawn = generated * (1 if self.guidance == 1 else 2) + (judged if sampler == "critic" else 0)
         return drawn if self.candidates == 1 else self.candidates * (drawn + 1)
 
     def check_critic_chooses(self, num_tokens: int, has_critic: bool = True) -> None:
-        """A critic that hands over before it has chosen once is none: the images would be MaskGIT's under its name."""
-        if self.critic_until == 0 or self.steps == 1 or self.chosen_sampler(has_critic) != "critic":
+        """A critic that hands over before it has chosen once is none: the images would be MaskGIT's under its name. Chance in
+        its place would be none either.
+        """
+        sampler = self.chosen_sampler(has_critic)
+        if self.critic_until == 0 or self.steps == 1 or sampler not in REVOKING:
             return
         loop = self.steps, self.schedule, self.passes_per_level
         if _count_passes(num_tokens, *loop, self._times, None)[1] == 0:
+            who = "the critic" if sampler == "critic" else sampler
             raise InputError(
-                f"critic_until is {self.critic_until:g}, too early for the critic to choose even once in {self.steps} steps "
+                f"critic_until is {self.critic_until:g}, too early for {who} to choose even once in {self.steps} steps "
                 f"of {num_tokens} tokens; take less, or more steps"
             )
 
@@ -148,9 +160,9 @@ def _count_passes(
     times: tuple[float, float] | None,
     refine_ratio: float | None,
 ) -> tuple[int, int]:
-    """How often the loop calls its generator and its critic: found by running it with two that only count.
+    """How often the loop calls its generator, and how often the critic chooses: found by running it with two that only count.
 
-    times: from and until when the critic chooses; None for a sampler without one.
+    times: from and until when the critic chooses, or chance in its place; None for a sampler that takes nothing back.
     """
     generator, scorer = _CountingGenerator(), _CountingScorer(times)
     loop: dict[str, Any] = {"steps": steps, "schedule": schedule, "passes_per_level": passes_per_level}
@@ -174,7 +186,7 @@ class _CountingGenerator:
 
 
 class _CountingScorer:
-    """Hides what was hidden before, as a scorer that keeps tokens must, and counts only what takes a critic's pass."""
+    """Hides what was hidden before, as a scorer that keeps tokens must, and counts only the choices that are a critic's."""
 
     def __init__(self, times: tuple[float, float] | None) -> None:
         self.calls, self.times = 0, times
