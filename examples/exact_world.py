@@ -1,9 +1,10 @@
 """The samplers against the truth, in a world where the truth is known.
 
-Images are 8 tokens of 3 states from a Markov chain; the generator knows the exact marginals and the critic is the exact
-Bayes critic, so what is left of the distance is the fault of choosing which tokens to keep. Writes a figure:
+Images are 8 tokens of 3 states from a Markov chain. The generator knows the exact marginals, or mixes them with 20 % of
+noise; the critic is the exact Bayes critic of that generator, so what is left of the distance is the fault of choosing
+which tokens to keep. Writes a figure:
 
-    python examples/exact_world.py [--out out/exact_world.png] [--samples 30000]
+    python examples/exact_world.py [--out out/exact_world.png] [--samples 20000]
 """
 
 import argparse
@@ -12,12 +13,29 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import torch
 
-from tokencritic import ConfidenceScorer, CriticScorer, RandomScorer, sample
+from tokencritic import ChanceScorer, ConfidenceScorer, CriticScorer, RandomScorer, sample
 from tokencritic.exact_world import MarkovWorld
 
 STEPS = [1, 2, 3, 4, 6, 8]
-NOISES = {"confidence": [4.5, 10, 20, 40, 80], "critic": [0, 0.4, 0.8, 1.2, 1.8, 2.5]}
-COLOURS = {"confidence": "#D55E00", "critic": "#0072B2", "random order": "#009E73"}  # told apart by colour-blind eyes
+# sampler -> its name, and its colour: of Okabe and Ito, told apart by colour-blind eyes
+SAMPLERS = {
+    "random": ("random order", "#009E73"),
+    "confidence": ("MaskGIT", "#D55E00"),
+    "chance": ("taken back by chance", "#CC79A7"),
+    "critic": ("Token-Critic", "#0072B2"),
+}
+TITLES = {0.0: "an exact generator", 0.2: "a generator that is 20 % wrong"}
+
+
+def scorers(world: MarkovWorld) -> dict[str, list]:
+    """The settings among which each sampler is given its best, by the sampler's name."""
+    critics = [CriticScorer(world.critic, noise) for noise in (0, 0.4, 0.8, 1.2, 1.8, 2.5)]
+    return {
+        "random": [RandomScorer()],
+        "confidence": [ConfidenceScorer(noise) for noise in (0, 4.5, 10, 20, 40, 80)],
+        "chance": [ChanceScorer(since) for since in (1.0, 0.75, 0.5, 0.25)],
+        "critic": critics + [CriticScorer(world.critic, noise, "odds") for noise in (0.3, 0.6, 1, 2)],
+    }
 
 
 def distance(world: MarkovWorld, scorer, steps: int, samples: int) -> float:
@@ -26,39 +44,30 @@ def distance(world: MarkovWorld, scorer, steps: int, samples: int) -> float:
     return 0.5 * (world.distribution(tokens) - world.truth()).abs().sum().item()
 
 
-def best_distances(world: MarkovWorld, samples: int) -> dict[str, dict[int, dict[float, float]]]:
-    """name -> steps -> noise -> distance."""
-    scorers = {"confidence": ConfidenceScorer, "critic": lambda noise: CriticScorer(world.critic, noise)}
-    table: dict[str, dict[int, dict[float, float]]] = {"random order": {}}
+def best_distances(world: MarkovWorld, samples: int) -> dict[str, list[float]]:
+    """sampler -> distance at its best setting, for each number of STEPS."""
+    tried = scorers(world)
+    table: dict[str, list[float]] = {sampler: [] for sampler in tried}
     for steps in STEPS:
-        table["random order"][steps] = {0: distance(world, RandomScorer(), steps, samples)}
-        for name, scorer in scorers.items():
-            row = {noise: distance(world, scorer(noise), steps, samples) for noise in NOISES[name]}
-            table.setdefault(name, {})[steps] = row
-        text = "   ".join(f"{name} {min(rows[steps].values()):.3f}" for name, rows in table.items())
-        print(f"{steps} steps, each at its best noise:   {text}", flush=True)
+        for sampler, some in tried.items():
+            table[sampler].append(min(distance(world, scorer, steps, samples) for scorer in some))
+        row = "   ".join(f"{SAMPLERS[sampler][0]} {values[-1]:.3f}" for sampler, values in table.items())
+        print(f"{TITLES[world.error]}, {steps} steps, each at its best setting:   {row}", flush=True)
     return table
 
 
-def draw(table: dict[str, dict[int, dict[float, float]]], floor: float, file: Path) -> None:
-    figure, (left, *right) = plt.subplots(1, 3, figsize=(11, 3.6), sharey=True, layout="constrained")
-    for name, rows in table.items():
-        left.plot(STEPS, [min(rows[steps].values()) for steps in STEPS], "o-", color=COLOURS[name], label=name)
-    left.axhline(floor, color="0.5", linestyle=":", label="as many true samples")
-    left.set(xlabel="steps", ylabel="total variation distance to the truth", title="each at its best noise")
-    left.legend(frameon=False)
-    for axes, name in zip(right, ("confidence", "critic"), strict=True):
-        for steps, shade in ((4, 1.0), (8, 0.45)):
-            row = table[name][steps]
-            axes.plot(list(row), list(row.values()), "o-", color=COLOURS[name], alpha=shade, label=f"{steps} steps")
-        axes.set(xlabel="selection noise", title=name)
-        axes.legend(frameon=False)
-    right[0].set_xscale("log")
-    right[0].set_xticks(NOISES["confidence"], map(str, NOISES["confidence"]))
-    right[0].minorticks_off()
-    for axes in (left, *right):
+def draw(tables: dict[float, dict[str, list[float]]], floor: float, file: Path) -> None:
+    figure, panels = plt.subplots(1, len(tables), figsize=(9, 3.6), sharey=True, layout="constrained")
+    for axes, (error, table) in zip(panels, tables.items(), strict=True):
+        for sampler, row in table.items():
+            name, colour = SAMPLERS[sampler]
+            axes.plot(STEPS, row, "o-", color=colour, label=name)
+        axes.axhline(floor, color="0.5", linestyle=":", label="as many true samples")
+        axes.set(xlabel="steps", title=TITLES[error])
         axes.spines[["top", "right"]].set_visible(False)
-        axes.set_ylim(bottom=0)
+    panels[0].set_ylim(0, 0.7)
+    panels[0].set_ylabel("total variation distance to the truth")
+    panels[0].legend(frameon=False)
     file.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(file, dpi=130)
 
@@ -66,13 +75,14 @@ def draw(table: dict[str, dict[int, dict[float, float]]], floor: float, file: Pa
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("out/exact_world.png"))
-    parser.add_argument("--samples", type=int, default=30_000)
+    parser.add_argument("--samples", type=int, default=20_000)
     arguments = parser.parse_args()
-    world = MarkovWorld.random(num_tokens=8, states=3, seed=0)
-    truth = world.truth()
+    worlds = {error: MarkovWorld.random(num_tokens=8, states=3, seed=0, error=error) for error in TITLES}
+    truth = worlds[0.0].truth()
     rng = torch.Generator().manual_seed(0)
     exact = truth.multinomial(arguments.samples, True, generator=rng).bincount(minlength=len(truth)) / arguments.samples
-    draw(best_distances(world, arguments.samples), 0.5 * (exact - truth).abs().sum().item(), arguments.out)
+    tables = {error: best_distances(world, arguments.samples) for error, world in worlds.items()}
+    draw(tables, 0.5 * (exact - truth).abs().sum().item(), arguments.out)
     print(f"wrote {arguments.out}")
 
 

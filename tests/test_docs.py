@@ -40,5 +40,5 @@ def test_the_plug_in_example_runs_and_its_critic_wins():
 
 def test_the_exact_world_example_writes_its_figure(tmp_path):
     out = run("examples/exact_world.py", "--samples", "200", "--out", str(tmp_path / "figure.png"))
-    assert "4 steps, each at its best noise" in out
+    assert "a generator that is 20 % wrong, 4 steps, each at its best setting" in out
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
