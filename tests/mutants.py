@@ -122,6 +122,24 @@ MUTANTS = {
         "return noisy.masked_fill(~free, torch.inf)",
         "tests/sampling/test_loop.py",
     ),
+    "chance takes nothing back": (
+        "sampling/scorers.py",
+        "return proposal.selection_uniforms()\n\n    def noise",
+        "return proposal.selection_uniforms().masked_fill(~proposal.mask, 2)\n\n    def noise",
+        "tests/sampling/test_exact.py tests/sampling/test_scorers.py",
+    ),
+    "the control is charged for a critic": (
+        "sampling/settings.py",
+        '(judged if sampler == "critic" else 0)',
+        "judged",
+        "tests/sampling/test_rejection.py",
+    ),
+    "the control has other settings than the critic": (
+        "pipeline.py",
+        "chosen == usual or {chosen, usual} == REVOKING",
+        "chosen == usual",
+        "tests/test_pipeline.py",
+    ),
     "critic noise not annealed": (
         "sampling/scorers.py",
         "self.selection_noise * proposal.step.time * (",
