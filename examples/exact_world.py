@@ -13,8 +13,9 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import torch
 
-from tokencritic import ChanceScorer, ConfidenceScorer, CriticScorer, RandomScorer, sample
+from tokencritic import ConfidenceScorer, CriticScorer, RandomScorer, sample
 from tokencritic.exact_world import MarkovWorld
+from tokencritic.sampling.settings import SamplingSettings
 
 STEPS = [1, 2, 3, 4, 6, 8]
 # sampler -> its name, and its colour: of Okabe and Ito, told apart by colour-blind eyes
@@ -27,13 +28,15 @@ SAMPLERS = {
 TITLES = {0.0: "an exact generator", 0.2: "a generator that is 20 % wrong"}
 
 
-def scorers(world: MarkovWorld) -> dict[str, list]:
-    """The settings among which each sampler is given its best, by the sampler's name."""
-    critics = [CriticScorer(world.critic, noise) for noise in (0, 0.4, 0.8, 1.2, 1.8, 2.5)]
+def scorers(world: MarkovWorld, steps: int) -> dict[str, list]:
+    """Nine settings of each sampler, by its name, of which the best is shown; a random order has nothing to set."""
+    # Through the settings, which leave the last choice to chance however late it begins.
+    chance = [SamplingSettings("chance", steps, critic_from=tenths / 10) for tenths in range(2, 11)]
+    critics = [CriticScorer(world.critic, noise) for noise in (0.4, 0.8, 1.2, 1.8, 2.5)]
     return {
         "random": [RandomScorer()],
-        "confidence": [ConfidenceScorer(noise) for noise in (0, 4.5, 10, 20, 40, 80)],
-        "chance": [ChanceScorer(since) for since in (1.0, 0.75, 0.5, 0.25)],
+        "confidence": [ConfidenceScorer(noise) for noise in (0, 2, 4.5, 8, 12, 20, 40, 80, 160)],
+        "chance": [settings.scorer(None) for settings in chance],
         "critic": critics + [CriticScorer(world.critic, noise, "odds") for noise in (0.3, 0.6, 1, 2)],
     }
 
@@ -46,10 +49,9 @@ def distance(world: MarkovWorld, scorer, steps: int, samples: int) -> float:
 
 def best_distances(world: MarkovWorld, samples: int) -> dict[str, list[float]]:
     """sampler -> distance at its best setting, for each number of STEPS."""
-    tried = scorers(world)
-    table: dict[str, list[float]] = {sampler: [] for sampler in tried}
+    table: dict[str, list[float]] = {sampler: [] for sampler in SAMPLERS}
     for steps in STEPS:
-        for sampler, some in tried.items():
+        for sampler, some in scorers(world, steps).items():
             table[sampler].append(min(distance(world, scorer, steps, samples) for scorer in some))
         row = "   ".join(f"{SAMPLERS[sampler][0]} {values[-1]:.3f}" for sampler, values in table.items())
         print(f"{TITLES[world.error]}, {steps} steps, each at its best setting:   {row}", flush=True)
@@ -65,7 +67,7 @@ def draw(tables: dict[float, dict[str, list[float]]], floor: float, file: Path) 
         axes.axhline(floor, color="0.5", linestyle=":", label="as many true samples")
         axes.set(xlabel="steps", title=TITLES[error])
         axes.spines[["top", "right"]].set_visible(False)
-    panels[0].set_ylim(0, 0.7)
+    panels[0].set_ylim(bottom=0)
     panels[0].set_ylabel("total variation distance to the truth")
     panels[0].legend(frameon=False)
     file.parent.mkdir(parents=True, exist_ok=True)

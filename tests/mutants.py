@@ -128,6 +128,12 @@ MUTANTS = {
         "return proposal.selection_uniforms().masked_fill(~proposal.mask, 2)\n\n    def noise",
         "tests/sampling/test_exact.py tests/sampling/test_scorers.py",
     ),
+    "chance that comes late never chooses": (
+        "sampling/settings.py",
+        "ChanceScorer(*self._times)",
+        "ChanceScorer(self.critic_from, self.critic_until)",
+        "tests/sampling/test_rejection.py",
+    ),
     "the control is charged for a critic": (
         "sampling/settings.py",
         '(judged if sampler == "critic" else 0)',
@@ -136,8 +142,8 @@ MUTANTS = {
     ),
     "the control has other settings than the critic": (
         "pipeline.py",
-        "chosen == usual or {chosen, usual} == REVOKING",
-        "chosen == usual",
+        'if (chosen, usual) == ("chance", "critic")',
+        "if False",
         "tests/test_pipeline.py",
     ),
     "critic noise not annealed": (

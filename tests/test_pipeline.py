@@ -149,8 +149,11 @@ def test_another_sampler_does_not_inherit_what_was_meant_for_the_default_one(pip
     assert pipe.settings(sampler="confidence").selection_noise is None
     assert pipe.settings(sampler="confidence", selection_noise=2.0).selection_noise == 2.0
     # Chance stands in for the critic, all else the same.
-    assert pipe.settings(sampler="chance") == replace(pipe.defaults, sampler="chance")
-    assert pipe.refinement_settings(sampler="chance") == replace(pipe.refinement_settings(), sampler="chance")
+    assert pipe.settings(sampler="chance") == replace(pipe.defaults, sampler="chance", selection_noise=None)
+    assert pipe.settings(sampler="chance", temperature=0.7).temperature == 0.7
+    assert pipe.refinement_settings(sampler="chance") == pipe.refinement_settings().by_chance()
+    by_chance = TokenCriticPipeline(**pipe.parts, defaults=pipe.settings(sampler="chance"))
+    assert by_chance.settings(sampler="critic") == SamplingSettings("critic", steps=3)
     assert pipe.refinement_settings().selection_noise == 0.3
     assert pipe.refinement_settings().steps == 9
     later = TokenCriticPipeline(**pipe.parts, defaults=replace(pipe.defaults, critic_from=0.4))

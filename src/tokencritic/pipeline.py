@@ -24,7 +24,7 @@ from tokencritic.sampling.noise import as_seeds
 from tokencritic.sampling.propose import Proposal, evaluating
 from tokencritic.sampling.refine import refine
 from tokencritic.sampling.rejection import best_among, best_of, choose_ranker, fitting
-from tokencritic.sampling.settings import REFINING, REVOKING, SamplingSettings
+from tokencritic.sampling.settings import REFINING, SamplingSettings
 from tokencritic.tokenizers.tokenizer import Tokenizer
 
 OutputType = Literal["pil", "pt", "np"]
@@ -134,15 +134,19 @@ class TokenCriticPipeline:
         has_critic = self.critic is not None
         changed = dataclasses.replace(self.defaults, **changes)
         chosen, usual = (settings.chosen_sampler(has_critic) for settings in (changed, self.defaults))
-        if chosen == usual or {chosen, usual} == REVOKING:
+        if chosen == usual:
             return changed
+        if (chosen, usual) == ("chance", "critic"):
+            return dataclasses.replace(self.defaults.by_chance(), **changes)
         kept = {name: getattr(self.defaults, name) for name in ("steps", "schedule", "candidates", "reject_by")}
         return SamplingSettings(**kept | changes)
 
     def refinement_settings(self, **changes: Any) -> SamplingSettings:
         """The model's defaults for refining: 9 steps, and the critic chooses, all the time unless told otherwise."""
         if changes.get("sampler") == "confidence":
-            raise InputError("sampler is confidence, which knows only tokens it drew itself; refine with critic")
+            raise InputError(
+                "sampler is confidence, which knows only tokens it drew itself; refine with critic or chance"
+            )
         if self.critic is None and changes.get("sampler") is None:
             raise InputError("the model has no critic to say which tokens to refine")
         if changes.get("critic_from", 1) != 1:

@@ -61,6 +61,14 @@ def test_more_images_than_the_critics_sheet_shows(model, images, tmp_path):
     assert len(list((tmp_path / "out").glob("*_refined.png"))) == 17
 
 
+def test_what_chance_hid_is_not_shown_as_what_a_critic_distrusts(pipe, model, images, tmp_path, capsys):
+    arguments = ["refine", model, images[0], "--classes", "owl", "--out", tmp_path / "out", "--sampler", "chance"]
+    assert main([str(part) for part in arguments]) == 0
+    assert capsys.readouterr().out == f"wrote 1 refined images, before_after.png to {tmp_path / 'out'}\n"
+    refined = pipe.refine(pipe.encode(Image.open(images[0])), "owl", sampler="chance")[0]
+    assert np.array_equal(pixels(tmp_path / "out/000_grey_refined.png"), np.asarray(refined))
+
+
 def test_one_class_for_all_or_as_the_classifier_has_it(pipe, model, images, tmp_path, capsys):
     one, many, asked = (tmp_path / name for name in ("one", "many", "asked"))
     for out, classes in ((one, ["owl"]), (many, ["owl"] * 4)):

@@ -1,15 +1,19 @@
 """Trade-off curves: the front is the right one, and what is drawn is what was measured."""
 
 import math
+from typing import get_args
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pictures.toy import toy_trace
 from PIL import Image
 
 from tokencritic.errors import InputError
 from tokencritic.pictures.curves import draw, pareto_front, tradeoff_figures
+from tokencritic.pictures.steps import run_of
+from tokencritic.sampling.settings import Sampler
 
 
 def row(fid, score, sampler="critic", passes=36, **more):
@@ -49,3 +53,11 @@ def test_the_figures_that_the_measures_allow_are_written(tmp_path):
     assert [path.name for path in tradeoff_figures(without, tmp_path)] == ["fid_recall_precision.png"]
     with pytest.raises(InputError, match="rows is empty"):
         draw([], ["is"])
+
+
+def test_no_sampler_is_left_out_and_no_two_look_alike():
+    samplers = get_args(Sampler)
+    figure = draw([row(1 + place, place, sampler) for place, sampler in enumerate(samplers)], ["is"])
+    lines = [line for line in figure.axes[0].lines if line.get_linestyle() != "None"]
+    assert len({line.get_color() for line in lines}) == len(samplers)
+    assert all(run_of(sampler, toy_trace()).name for sampler in samplers)

@@ -167,7 +167,7 @@ def test_the_same_steps_give_the_same_pixels():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: run_of("greedy", toy_trace()), "sampler is 'greedy'; choose one of critic, confidence"),
+        (lambda: run_of("greedy", toy_trace()), "sampler is 'greedy'; choose one of critic, chance, confidence"),
         (lambda: Run("mine", []), "the run 'mine' has no steps"),
         (lambda: step_frames([], ToyTokenizer()), "runs is empty"),
         (lambda: step_frames(run_of("critic", toy_trace()), ToyTokenizer(), ["a"]), "names has 1 entries for 2 images"),

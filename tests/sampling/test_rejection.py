@@ -13,6 +13,7 @@ from tokencritic.models.generator import Generator
 from tokencritic.models.transformer import TransformerConfig
 from tokencritic.sampling import refine, sample
 from tokencritic.sampling.noise import redraw_seeds
+from tokencritic.sampling.propose import Step
 from tokencritic.sampling.rejection import (
     AdaptedClassifier,
     ClassifierRanker,
@@ -134,6 +135,7 @@ def test_passes_are_the_rows_that_go_through_the_networks_for_one_image(given):
 def test_a_critic_that_comes_late_has_at_least_the_last_choice(steps):
     late = SamplingSettings("critic", steps=steps, critic_from=0.01)
     assert late.passes(196) == SamplingSettings("confidence", steps=steps).passes(196) + 1
+    assert late.by_chance().scorer(None).revokes(Step(time=2 / steps))
 
 
 def test_passes_by_hand():

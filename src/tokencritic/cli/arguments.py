@@ -30,7 +30,7 @@ _SETTINGS: dict[str, dict[str, Any]] = {
     },
     "critic_until": {
         "type": float,
-        "help": "t/T from which on MaskGIT's confidence chooses; 0: the critic to the end",
+        "help": "t/T from which on MaskGIT's confidence chooses; 0: the critic (or chance) to the end",
     },
     "schedule": {"choices": ["cosine", "linear", "square", "cubic", "sqrt"], "help": "of the mask ratio"},
     "passes_per_level": {"type": int, "help": "critic passes at each number of hidden tokens"},

@@ -43,9 +43,8 @@ def main(arguments: list[str]) -> None:
     images = torch.cat([to_images(read_picture(file), size, channels) for file in files])
     tokens = pipe.encode(images, given.batch_size)
     labels = labels_for(pipe, tokens, given.classes, given.batch_size)
-    trace = (
-        Trace(MOST_IMAGES) if settings.candidates == 1 else None
-    )  # of several candidates the chosen one is not traced
+    # Of several candidates the chosen one is not traced.
+    trace = Trace(MOST_IMAGES) if settings.sampler == "critic" and settings.candidates == 1 else None
     refined = pipe.refine_tokens(
         tokens, labels, given.seed, settings, given.batch_size, trace and trace.on_step_end, ratio=given.ratio
     )

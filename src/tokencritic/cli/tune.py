@@ -51,8 +51,8 @@ def main(arguments: list[str]) -> None:
 def _parse(arguments: list[str]) -> Namespace:
     parser = make_parser(
         "tune",
-        "Search temperature, selection noise, when the critic chooses, and guidance for the lowest FID, and make the best "
-        "the model's defaults. The first trial is what the model has, or the settings that are given here. "
+        "Search temperature, selection noise, when the critic (or chance) chooses, and guidance for the lowest FID, and make "
+        "the best the model's defaults. The first trial is what the model has, or the settings that are given here. "
         "Cut off, the same command goes on.",
     )
     parser.add_argument("model", help="a model folder")

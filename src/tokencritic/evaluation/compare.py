@@ -1,4 +1,4 @@
-"""The paper's tables for one model: the baseline, the critic, refinement and rejection, each with what it costs."""
+"""The paper's tables for one model: baseline, critic and its control, refinement and rejection, each with what it costs."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -9,12 +9,13 @@ from tokencritic.evaluation.evaluate import Evaluation, Meter
 from tokencritic.evaluation.report import TITLES, explain, number, settings_text, table
 from tokencritic.evaluation.samples import Refinement, SampleSets
 from tokencritic.evaluation.sweep import row_of
-from tokencritic.evaluation.tune import TUNED, Evidence, settings_from
+from tokencritic.evaluation.tune import TUNED, Evidence, at_passes, settings_from
 from tokencritic.pipeline import TokenCriticPipeline
 from tokencritic.sampling.settings import REFINING, Sampler, SamplingSettings
 
 # Of the sampler that chooses by chance where the critic would: what is not gained over it is not the critic's doing.
 CONTROL = "Taken back by chance"
+_NOT_TUNED, _AS_THE_CRITIC = "not tuned", "not tuned: the critic's settings"
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,10 @@ def comparison_lines(
         critic = line("Token-Critic", "critic", steps)
         refinement = Refinement(0.6, dataclasses.replace(critic.settings, **REFINING))
         refined = dataclasses.replace(plain[0], name=f"{plain[0].name}, refined by the critic", refinement=refinement)
-        lines += [critic, line(CONTROL, "chance", steps), refined]
+        control = line(CONTROL, "chance", steps)
+        if control.tuned == _NOT_TUNED:
+            control = dataclasses.replace(control, settings=critic.settings.by_chance(), tuned=_AS_THE_CRITIC)
+        lines += [critic, control, refined]
         plain.append(critic)
     rankers = [name for name in ("classifier", "critic") if getattr(pipe, name) is not None]
     for ranker in rankers:
@@ -89,13 +93,15 @@ def lines_at_passes(
     for count in passes:
         for sampler, name in samplers.items():
             found = tuned(sampler, count)
-            settings = settings_from(found, pipe, sampler, count)
-            lines.append(Line(f"{name}, {settings.steps} steps", settings, _worth(found, pipe, count)))
+            settings, worth = settings_from(found, pipe, sampler, count), _worth(found, pipe, count)
+            if sampler == "chance" and found is None:
+                settings, worth = at_passes(pipe, lines[-1].settings.by_chance(), count), _AS_THE_CRITIC
+            lines.append(Line(f"{name}, {settings.steps} steps", settings, worth))
     return lines
 
 
 def _worth(found: Evidence | None, pipe: TokenCriticPipeline, passes: int) -> str:
-    return "not tuned" if found is None else found.worth(pipe, passes)
+    return _NOT_TUNED if found is None else found.worth(pipe, passes)
 
 
 def compare(sets: SampleSets, meter: Meter, lines: Sequence[Line]) -> list[Compared]:
@@ -140,6 +146,7 @@ def comparison_text(done: Sequence[Compared]) -> str:
     ]
     if len({one.line.tuned.startswith(TUNED) for one in plain}) > 1:
         used.append(
-            "Not all samplers are tuned, which favours those that are: run `token-critic tune` for the others too."
+            "Not all samplers are tuned, which favours those that are: "
+            "run `token-critic tune --set_defaults false` for the others."
         )
     return "\n".join([*about, "", comparison_table(done), "", *used])

@@ -28,7 +28,7 @@ NAMES = {
 }
 TITLES = {"is": "Inception Score", "recall": "recall", "precision": "precision"}
 # Of Okabe and Ito, told apart by all eyes; dark enough for white paper, and of different greys in print.
-_COLOURS = {
+COLOURS = {
     "critic": "#0072B2",
     "chance": "#CC79A7",
     "confidence": "#D55E00",
@@ -96,9 +96,13 @@ def pareto_front(rows: Sequence[Row], measure: str) -> list[Row]:
 
 
 def _draw_sampler(axes: Axes, rows: Sequence[Row], sampler: str, measure: str, shapes: Mapping[int, str]) -> None:
-    colour, front = _COLOURS[sampler], pareto_front(rows, measure)
+    colour, front = COLOURS[sampler], pareto_front(rows, measure)
     axes.plot(
-        [row[measure] for row in front], [row["fid"] for row in front], _LINES[sampler], color=colour, linewidth=1.6
+        [row[measure] for row in front],
+        [row["fid"] for row in front],
+        linestyle=_LINES[sampler],
+        color=colour,
+        linewidth=1.6,
     )
     for row in rows:
         on_front = any(row is one for one in front)
@@ -126,7 +130,7 @@ def _legend(rows: Sequence[Row], samplers: Sequence[str], shapes: Mapping[int, s
     """Each sampler with its passes below it, then what filled and hollow mean."""
     handles = []
     for sampler in samplers:
-        colour = _COLOURS[sampler]
+        colour = COLOURS[sampler]
         handles.append(Line2D([], [], color=colour, linestyle=_LINES[sampler], linewidth=1.6, label=NAMES[sampler]))
         for count in sorted({row["passes"] for row in rows if row["sampler"] == sampler}):
             label = f"{count} passes per image"

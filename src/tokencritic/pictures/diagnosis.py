@@ -14,26 +14,18 @@ from matplotlib.figure import Figure
 
 from tokencritic.files import write_atomically
 from tokencritic.pictures.colours import colour_scale
-from tokencritic.pictures.curves import NAMES
+from tokencritic.pictures.curves import COLOURS, NAMES
 
 Section = Mapping[str, Any]
 
 # Of Okabe and Ito, as in the trade-off curves.
 _BLUE, _VERMILION, _GREEN, _BLACK = "#0072B2", "#D55E00", "#009E73", "#000000"
-_PURPLE = "#CC79A7"
 _KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "original": ("original", {"color": _BLUE, "linestyle": "-"}),
     "changed": ("drawn again, changed", {"color": _VERMILION, "linestyle": "--"}),
     "equal": ("drawn again, equal to the original", {"color": _GREEN, "linestyle": ":"}),
 }
 _TARGETS = {"masked": "share that was not hidden", "changed": "share with the original's code"}
-_SAMPLER_COLOURS = {
-    "critic": _BLUE,
-    "chance": _PURPLE,
-    "confidence": _VERMILION,
-    "random": _GREEN,
-    "halton": _BLACK,
-}
 _GROUPS: dict[str, tuple[str, dict[str, Any]]] = {
     "taken_back": ("taken back", {"linestyle": "-", "marker": "o"}),
     "drawn_again": ("hidden again at once", {"linestyle": "--", "marker": "s"}),
@@ -138,7 +130,7 @@ def draw_sampling(sampling: Mapping[str, Section], explained: str = "") -> Figur
     figure, panels = _figure(2, 2, explained, sharey=False)
     mean, often, same, gain = panels.flat
     for sampler, report in sampling.items():
-        colour, name, steps = _SAMPLER_COLOURS[sampler], NAMES[sampler], report["steps"]
+        colour, name, steps = COLOURS[sampler], NAMES[sampler], report["steps"]
         numbers = [step["step"] for step in steps]
         plain: dict[str, Any] = {"color": colour, "linestyle": "-" if sampler == "critic" else "--", "linewidth": 1.8}
         mean.plot(numbers, [step["mean_score"] for step in steps], label=name, **plain)

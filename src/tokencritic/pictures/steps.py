@@ -26,7 +26,7 @@ from tokencritic.sampling.trace import Trace, TraceStep
 # sampler -> its heading, the name of its scores, and how they are read
 _SAMPLERS: dict[str, tuple[str, str, Scale]] = {
     "critic": ("Token-Critic", "critic's score", "probability"),
-    "chance": ("Taken back by chance", "random score", "rank"),
+    "chance": ("Taken back by chance", "rank of score", "rank"),
     "confidence": ("MaskGIT", "confidence rank", "rank"),
     "random": ("Random order", "random score", "rank"),
     "halton": ("Halton order", "order", "rank"),

@@ -1,5 +1,6 @@
 """How to sample, as one value: what a model folder keeps as its defaults and a command line overrides."""
 
+import dataclasses
 import math
 from dataclasses import dataclass
 from functools import lru_cache
@@ -29,7 +30,7 @@ from tokencritic.sampling.scorers import (
 
 Sampler = Literal["critic", "chance", "confidence", "random", "halton"]
 RejectBy = Literal["classifier", "critic"]
-# Those that take tokens back while t/T is between two times. Chance stands in for the critic: what suits one suits the other.
+# Those that take tokens back, while t/T is between two times.
 REVOKING: frozenset[Sampler] = frozenset({"critic", "chance"})
 # What differs in refining: the critic chooses all the time.
 REFINING: dict[str, Any] = {"steps": 9, "critic_from": 1.0, "critic_until": 0.0}
@@ -91,7 +92,7 @@ class SamplingSettings:
         if sampler == "critic":
             if critic is None:
                 raise InputError(
-                    "sampler is critic but the model has none; choose chance, confidence, random or halton"
+                    "sampler is critic but the model has none; choose confidence, random, halton or chance"
                 )
             since, until = self._times
             return CriticScorer(critic, noise_on=self.noise_on, critic_from=since, critic_until=until, **noise)
@@ -144,6 +145,10 @@ class SamplingSettings:
                 f"critic_until is {self.critic_until:g}, too early for {who} to choose even once in {self.steps} steps "
                 f"of {num_tokens} tokens; take less, or more steps"
             )
+
+    def by_chance(self) -> "SamplingSettings":
+        """A critic's control: chance in its place, and all else the same."""
+        return dataclasses.replace(self, sampler="chance", selection_noise=None, noise_on="probability")
 
     def loop_arguments(self) -> dict[str, Any]:
         """What `sample` takes by name."""

@@ -125,8 +125,8 @@ def settings_controls(
             value=shown["critic_from"],
             step=0.01,
             label="Critic from t/T",
-            info="Confidence before it; 1: the critic from the first step",
-            visible=pipe.critic is not None and not refining,
+            info="Or chance, if it is the sampler; confidence before; 1: from the first step",
+            visible=not refining,
         )
         until = gr.Slider(
             0,
@@ -134,8 +134,7 @@ def settings_controls(
             value=shown["critic_until"],
             step=0.01,
             label="Critic until t/T",
-            info="Confidence after it; 0: the critic to the end",
-            visible=pipe.critic is not None,
+            info="Or chance; confidence after; 0: to the end",
         )
         guidance = gr.Slider(
             1, 10, value=shown["guidance"], step=0.1, label="Guidance", info="1 is none", visible=has_guidance(pipe)

@@ -87,7 +87,7 @@ def _refine_controls(service: Service) -> tuple[PictureInput, list[Any], gr.Butt
     """Where the picture comes from; its class, the share, the seed and the settings; the button."""
     given = picture_input("refine")
     label = one_class(service, "Class of the picture")
-    share = gr.Slider(10, 90, value=60, step=5, label="Share drawn again, %", info="What the critic trusts least")
+    share = gr.Slider(10, 90, value=60, step=5, label="Share drawn again, %", info="What the sampler trusts least")
     seed = seed_control()
     settings = settings_controls(service, service.pipe.refinement_settings(), refining=True, ranked=False)
     return given, [label, share, seed, *settings], buttons(service, "Refine", "refine")
