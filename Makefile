@@ -48,7 +48,7 @@ test-browser: $(STAMP)  ## the studio in a real browser; needs root where Debian
 	$(BIN)/pytest tests/studio/test_browser.py $(ARGS)
 
 evidence: export OMP_NUM_THREADS := $(shell nproc)
-evidence: $(STAMP)  ## measure again that the critic is ahead: a quarter of an hour
+evidence: $(STAMP)  ## measure again that the critic is ahead: half an hour
 	$(BIN)/pytest -m evidence -rs tests/test_evidence.py $(ARGS)
 
 mutants: $(STAMP)  ## break the code in each known way and see that a test notices

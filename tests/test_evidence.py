@@ -1,6 +1,6 @@
 """The sign of the results that the README reports, by the commands that it prints: `make evidence`.
 
-Not among `make test`'s, as it takes twenty minutes: 14,000 images of 17 to 34 passes, some 10 a second on two CPU
+Not among `make test`'s, as it takes half an hour: 14,000 images of 17 to 34 passes, 2,000 of them refined, some 10 a second on two CPU
 cores. What is done is kept in the cache, so that a second time takes a minute.
 """
 
