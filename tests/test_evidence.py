@@ -1,7 +1,7 @@
 """The sign of the results that the README reports, by the commands that it prints: `make evidence`.
 
-Not among `make test`'s, as it takes half an hour: 14,000 images of 17 to 34 passes, 2,000 of them refined, some 10 a second on two CPU
-cores. What is done is kept in the cache, so that a second time takes a minute.
+Not among `make test`'s, as it takes half an hour: 14,000 images of 17 to 34 passes, 2,000 of them refined, some 10 a second
+on two CPU cores. What is done is kept in the cache, so that a second time takes a minute.
 """
 
 import csv
@@ -23,11 +23,11 @@ def compared(folder, *arguments):
 
 
 @pytest.mark.evidence
-def test_at_equal_passes_the_critic_is_ahead_of_maskgit(tmp_path):
+def test_at_equal_passes_the_critic_is_ahead_of_maskgit_and_of_chance_in_its_place(tmp_path):
     maskgit, critic, chance = compared(tmp_path, "--passes", "27").values()
     assert critic["passes"] <= maskgit["passes"] == chance["passes"] == 27
-    # 0.104 and 0.153 on these seeds; over sets of 2,000 images both have a standard deviation of 0.012.
-    assert critic["fid"] < maskgit["fid"] - 0.02
+    # 0.104, 0.153 and 0.144 on these seeds; over sets of 2,000 images they have standard deviations of 0.009 to 0.012.
+    assert critic["fid"] < min(maskgit["fid"], chance["fid"]) - 0.02
     assert critic["precision"] > maskgit["precision"]
     assert critic["accuracy"] > maskgit["accuracy"]
 
