@@ -134,6 +134,8 @@ def test_evaluate_refine_measures_before_and_after(run, model, tmp_path):
     assert "40 images, confidence, 3 steps, temperature 1, noise 4.5" in out  # as before
     assert "after: 0.6 refined, critic, 3 steps, temperature 1.2 to 0.5, " in out
     assert "on logits, confidence from 0.5 on, " in out
+    out = run("evaluate", model, "--num", 40, "--refine", 0.6, "--refine_sampler", "chance", "--measures", "fid,is")
+    assert "after: 0.6 refined, chance, 9 steps, " in out
 
 
 def test_images_of_a_model_measure_alike_from_the_model_a_file_and_a_folder(run, model, tmp_path):
@@ -275,9 +277,10 @@ def test_tune_sets_the_defaults_and_compare_uses_the_evidence(run, make_model, t
         "compare", model, "--num", 40, "--steps", 2, "--candidates", 2, "--resamples", 2, "--out", tmp_path / "out"
     )
     rows = {row["name"]: row for row in csv.DictReader((tmp_path / "out/comparison.csv").read_text().splitlines())}
-    assert len(rows) == 4 + 2 * 2
+    assert len(rows) == 5 + 2 * 2
     start, end = evidence["best"]["temperature"]
-    assert float(rows["Token-Critic, 2 steps"]["temperature_start"]) == start
+    for name in ("Token-Critic", "Taken back by chance"):  # the control has the critic's
+        assert float(rows[f"{name}, 2 steps"]["temperature_start"]) == start
     assert float(rows["Token-Critic, 2 steps, best 50 % by the classifier"]["temperature_end"]) == end
     assert int(rows["MaskGIT, 4 steps"]["passes"]) > int(rows["MaskGIT, 2 steps"]["passes"])
     assert "| MaskGIT, 2 steps, refined by the critic" in out

@@ -105,9 +105,9 @@ def test_samplers_are_compared_at_equal_passes(place, measured, tmp_path):
     call("compare", place / "model", *measured, *few, "--passes", 5, 11, "--out", tmp_path)
     with (tmp_path / "comparison.csv").open() as file:
         rows = [(row["sampler"], int(row["passes"]), int(row["steps"])) for row in csv.DictReader(file)]
-    assert [row[0] for row in rows] == ["confidence", "critic"] * 2
-    assert [row[1] for row in rows] == [5, 5, 11, 11]
-    assert all(critic[2] < maskgit[2] for maskgit, critic in zip(rows[::2], rows[1::2], strict=True))
+    assert [row[0] for row in rows] == ["confidence", "critic", "chance"] * 2
+    assert [row[1] for row in rows] == [5, 5, 5, 11, 11, 11]
+    assert all(critic[2] < min(maskgit[2], chance[2]) for maskgit, critic, chance in (rows[:3], rows[3:]))
 
 
 def test_a_packed_model_needs_no_data_set(place, tmp_path, monkeypatch, capsys):
