@@ -1,5 +1,6 @@
 """`token-critic VERB ...`: finds the verb and hands over. Nothing heavy is imported before the verb is known."""
 
+import ctypes
 import importlib
 import sys
 
@@ -25,6 +26,9 @@ VERBS: dict[str, str] = {
     "import-maskgit": "make a model folder from the official MaskGIT checkpoints",
     "import-tokenizer": "make a tokenizer folder from published weights",
 }
+
+# Of <malloc.h>: the size from which a block has pages of its own, how much free memory is kept, how much is asked for ahead.
+_MMAP_THRESHOLD, _TRIM_THRESHOLD, _TOP_PAD = -3, -1, -2
 
 _USAGE = "usage: token-critic VERB [--help] ..."
 
@@ -66,7 +70,21 @@ def _help() -> str:
 
 def run() -> None:
     """The console script."""
+    _keep_freed_memory()
     sys.exit(main())
+
+
+def _keep_freed_memory() -> None:
+    """Have glibc's malloc keep what is freed.
+
+    Else it gives large blocks back to the system at once and asks for them again, and a fifth of a small model's sampling on a
+    CPU is the clearing of such pages (`benchmarks/kept_memory.py`). Where there is no `mallopt`, nothing is done.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    if mallopt is not None:
+        mallopt(_MMAP_THRESHOLD, 2**30)
+        mallopt(_TRIM_THRESHOLD, 2**31 - 1)
+        mallopt(_TOP_PAD, 2**26)
 
 
 if __name__ == "__main__":
