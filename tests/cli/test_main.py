@@ -1,6 +1,9 @@
+import platform
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 COMMAND = Path(sys.executable).with_name("token-critic")
 
@@ -26,3 +29,26 @@ def test_an_unknown_verb_is_one_line_and_exit_code_2():
     assert done.returncode == 2
     assert done.stderr == "token-critic: unknown verb 'sampel'; `token-critic --help` lists them\n"
     assert done.stdout == ""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the allocator is not glibc's")
+def test_memory_that_was_freed_is_not_asked_of_the_system_again():
+    code = """
+import resource
+from tokencritic.cli import main
+
+def verb():
+    faults = []
+    for _ in range(2):
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        bytearray(2**26)
+        faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+    print(*faults)
+
+main.main = verb
+main.run()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    first, second = map(int, done.stdout.split())
+    assert first > 1000
+    assert second < 100
