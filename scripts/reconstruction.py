@@ -1,6 +1,6 @@
 """What a tokenizer loses: reconstruction FID, the floor of every generation FID, and originals above reconstructions.
 
-    python benchmarks/reconstruction.py TOKENIZER DATA [--num 2500] [--inception FILE] [--picture FILE]
+    python scripts/reconstruction.py TOKENIZER DATA [--num 2500] [--inception FILE] [--picture FILE]
 
 Both sides are the same `num` test images, evenly spaced. Inception takes about 0.1 s per image and side on two CPU cores.
 """
