@@ -1,4 +1,6 @@
 import json
+import subprocess
+import sys
 
 import pytest
 import safetensors.torch
@@ -153,3 +155,10 @@ def test_a_failed_save_leaves_the_old_model(folder, monkeypatch):
     with pytest.raises(OSError, match="No space"):
         Generator(TransformerConfig(**SIZES)).save_pretrained(folder)
     assert {p.name: p.read_bytes() for p in folder.iterdir()} == before
+
+
+def test_loading_a_model_does_not_load_the_compiler():
+    code = "import sys; from tokencritic import TokenCriticPipeline; TokenCriticPipeline.from_pretrained('fashion-mnist'); "
+    code += "print('torch' in sys.modules, 'torch._dynamo' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "True False\n"

@@ -13,6 +13,7 @@ from tokencritic.errors import InputError
 from tokencritic.interop.assemble import Origin, assemble
 from tokencritic.interop.flax import read_arrays
 from tokencritic.models.generator import Generator
+from tokencritic.models.saved import without_start
 from tokencritic.models.transformer import TransformerConfig
 from tokencritic.tokenizers.vqgan import VQGAN, VQGANConfig
 
@@ -40,7 +41,7 @@ def import_generator(file: str | Path, codebook_size: int | None = None) -> Gene
     """
     arrays = read_arrays(file)
     config = _generator_config(arrays, file, codebook_size)
-    with torch.device("meta"):
+    with without_start():
         generator = Generator(config)
     assemble(generator, _generator_origins(config), arrays, file)
     return generator.eval()
@@ -56,7 +57,7 @@ def import_tokenizer(file: str | Path, image_size: int | None = None) -> VQGAN:
 
 def _tokenizer(arrays: Mapping[str, Tensor], file: str | Path, image_size: int | None) -> VQGAN:
     config = _tokenizer_config(arrays, file, image_size)
-    with torch.device("meta"):
+    with without_start():
         tokenizer = VQGAN(config)
     assemble(tokenizer, _tokenizer_origins(config), arrays, file)
     return tokenizer.eval()

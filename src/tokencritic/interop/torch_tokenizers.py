@@ -13,6 +13,7 @@ from torch import Tensor
 
 from tokencritic.errors import InputError
 from tokencritic.interop.assemble import Origin, assemble
+from tokencritic.models.saved import without_start
 from tokencritic.tokenizers.taming import TamingConfig, TamingVQGAN
 from tokencritic.tokenizers.vqgan import VQGAN, VQGANConfig
 
@@ -32,7 +33,7 @@ def import_muse_tokenizer(file: str | Path, image_size: int | None = None) -> VQ
             image_size or max(_PUBLISHED_IMAGE_SIZE, 2 ** (len(multipliers) - 1)),
             *(channels, filters, multipliers, blocks, codes, code_width),
         )
-        with torch.device("meta"):
+        with without_start():
             tokenizer = VQGAN(config)
     except InputError as error:
         raise InputError(f"{file}: {error}") from error
@@ -57,7 +58,7 @@ def import_taming_tokenizer(file: str | Path, image_size: int | None = None) -> 
             *(channels, filters, multipliers, blocks, tuple(sorted(levels))),
             *(_shape(tensors, "quant_conv.weight", 4, file)[1], codes, code_width),
         )
-        with torch.device("meta"):
+        with without_start():
             tokenizer = TamingVQGAN(config)
     except InputError as error:
         raise InputError(f"{file}: {error}") from error

@@ -3,7 +3,8 @@
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -12,6 +13,7 @@ import torch
 from huggingface_hub import PyTorchModelHubMixin, get_hf_file_metadata, hf_hub_download, hf_hub_url
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from tokencritic.errors import InputError
 from tokencritic.files import write_atomically
@@ -80,10 +82,28 @@ class SavedModel(nn.Module, PyTorchModelHubMixin, license="apache-2.0", library_
             find_file(pretrained_model_name_or_path, name, **hub_arguments) for name in (CONFIG, WEIGHTS)
         )
         config = read_config(config_file, cls.Config)
-        with torch.device("meta"):  # no random start that the weights would overwrite
+        with without_start():
             model = cls(config)
         load_weights(model, weights_file)
         return model.eval()
+
+
+@contextmanager
+def without_start() -> Iterator[None]:
+    """Models that are made here have their sizes and no numbers: no random start, which the weights would overwrite."""
+    with torch.device("meta"), _NoInitialization():
+        yield
+
+
+class _NoInitialization(TorchFunctionMode):
+    """Leaves `torch.nn.init` out. Without memory it does nothing, but torch loads its compiler for that: a second and more."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        skipped = getattr(func, "__module__", None) == "torch.nn.init"  # some functions of torch are of no module
+        return kwargs["tensor"] if skipped else func(*args, **kwargs)
 
 
 def write_model(folder: Path, config: Any, weights: Mapping[str, Tensor]) -> None:
