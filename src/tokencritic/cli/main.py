@@ -78,7 +78,7 @@ def _keep_freed_memory() -> None:
     """Have glibc's malloc keep what is freed.
 
     Else it gives large blocks back to the system at once and asks for them again, and a fifth of a small model's sampling on a
-    CPU is the clearing of such pages (`benchmarks/kept_memory.py`). Where there is no `mallopt`, nothing is done.
+    CPU is the clearing of such pages (`benchmarks/command_line.py`). Where there is no `mallopt`, nothing is done.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is not None:

@@ -1,0 +1,58 @@
+"""What the command line saves on a CPU around the networks: loading a model, and sampling, each with and without.
+
+    python benchmarks/command_line.py [--rounds 5] [--num 16]
+
+Loading leaves the random start of the weights out; without that, torch loads its compiler to do nothing with it. Sampling
+keeps freed memory; without that, glibc gives it back and asks for it again. Each round runs both, one after the other, in
+processes of their own; ratios are of the medians. The images are the same.
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+from typing import Any
+
+CHILD = """
+import hashlib, json, sys, time
+saving, num = sys.argv[1] == "with", int(sys.argv[2])
+if saving:
+    from tokencritic.cli import main
+    main._keep_freed_memory()
+import torch
+from tokencritic.models import saved
+from tokencritic.pipeline import TokenCriticPipeline
+if not saving:
+    saved.without_start = lambda: torch.device("meta")
+start = time.perf_counter()
+pipe = TokenCriticPipeline.from_pretrained("fashion-mnist")
+loaded = time.perf_counter()
+tokens = pipe.sample_tokens(torch.arange(num) % pipe.generator.num_classes, 0, pipe.settings())
+seconds = {"loading": loaded - start, "sampling": time.perf_counter() - loaded}
+print(json.dumps({**seconds, "tokens": hashlib.sha256(tokens.numpy().tobytes()).hexdigest()}))
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--num", type=int, default=16, help="images")
+    given = parser.parse_args()
+    found: dict[str, list[dict[str, Any]]] = {"without": [], "with": []}
+    for _ in range(given.rounds):
+        for name, results in found.items():
+            command = [sys.executable, "-c", CHILD, name, str(given.num)]
+            results.append(json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout))
+    if len({result["tokens"] for results in found.values() for result in results}) != 1:
+        raise SystemExit("the two made different images")
+    for what in ("loading", "sampling"):
+        medians = {name: statistics.median(result[what] for result in results) for name, results in found.items()}
+        for name, results in found.items():
+            times = ", ".join(f"{result[what]:.2f}" for result in results)
+            print(f"{what} {name}: median {medians[name]:.2f} s ({times})")
+        print(f"{what}: ratio {medians['with'] / medians['without']:.2f}")
+
+
+if __name__ == "__main__":
+    main()
