@@ -38,17 +38,13 @@ import resource
 from tokencritic.cli import main
 
 def verb():
-    faults = []
-    for _ in range(2):
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-        bytearray(2**26)
-        faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
-    print(*faults)
+    bytearray(2**26)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    bytearray(2**26)
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 
 main.main = verb
 main.run()
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    first, second = map(int, done.stdout.split())
-    assert first > 1000
-    assert second < 100
+    assert int(done.stdout) < 100  # pages that had to be had anew, of 16,384

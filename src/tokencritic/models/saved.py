@@ -103,7 +103,7 @@ class _NoInitialization(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         skipped = getattr(func, "__module__", None) == "torch.nn.init"  # some functions of torch are of no module
-        return kwargs["tensor"] if skipped else func(*args, **kwargs)
+        return kwargs.get("tensor") if skipped else func(*args, **kwargs)
 
 
 def write_model(folder: Path, config: Any, weights: Mapping[str, Tensor]) -> None:
