@@ -201,10 +201,10 @@ MUTANTS = {
         "tests/sampling/test_loop.py",
     ),
     "noise depends on the batch": (
-        "sampling/noise.py",
-        "(seeds & _WORD)[:, None]",
-        "(seeds + len(seeds) & _WORD)[:, None]",
-        "tests/sampling/test_noise.py tests/sampling/test_loop.py",
+        "randomness.py",
+        "_words(seeds[:, None], use",
+        "_words(seeds[:, None] + len(seeds), use",
+        "tests/test_randomness.py tests/sampling/test_loop.py",
     ),
     "class token's logits returned": (
         "models/transformer.py",
@@ -246,7 +246,7 @@ MUTANTS = {
     ),
     "refining reuses the noise that drew the image": (
         "sampling/refine.py",
-        "seeds=redraw_seeds(inputs.seeds)",
+        "seeds=resampling_seeds(inputs.seeds)",
         "seeds=inputs.seeds",
         "tests/sampling",
     ),

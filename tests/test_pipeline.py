@@ -8,8 +8,8 @@ from PIL import Image
 
 from tokencritic import Critic, Generator, InputError, TokenCriticPipeline, TransformerConfig
 from tokencritic.models.classifier import Classifier, ClassifierConfig
+from tokencritic.randomness import candidate_seeds
 from tokencritic.sampling import CriticScorer, edit, refine
-from tokencritic.sampling.rejection import candidate_seeds
 from tokencritic.sampling.settings import SamplingSettings
 from tokencritic.tokenizers.compact import CompactConfig, CompactTokenizer
 from tokencritic.tokenizers.loading import load_tokenizer

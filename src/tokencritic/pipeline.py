@@ -17,10 +17,10 @@ from tokencritic.models.classifier import Classifier
 from tokencritic.models.critic import Critic
 from tokencritic.models.generator import Generator
 from tokencritic.pipeline_folder import KINDS, read_folder, write_folder
+from tokencritic.randomness import as_seeds
 from tokencritic.sampling.edit import edit
 from tokencritic.sampling.inputs import device_of
 from tokencritic.sampling.loop import sample
-from tokencritic.sampling.noise import as_seeds
 from tokencritic.sampling.propose import Proposal, evaluating
 from tokencritic.sampling.refine import refine
 from tokencritic.sampling.rejection import best_among, best_of, choose_ranker, fitting

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from tokencritic.data import Preprocess, to_float
-from tokencritic.data.transforms import center_crop, random_boxes, uniforms
+from tokencritic.data.transforms import center_crop, random_boxes
 from tokencritic.errors import InputError
+from tokencritic.randomness import crop_uniforms
 
 
 def picture(width: int, height: int, mode: str = "RGB", seed: int = 0) -> Image.Image:
@@ -81,7 +82,7 @@ def test_chance_depends_on_each_of_its_three_integers() -> None:
 
 
 def test_uniforms_are_uniform() -> None:
-    draws = uniforms(np.arange(4000), 3, 0)
+    draws = crop_uniforms(np.arange(4000), 3, 0)
     assert draws.shape == (4000, 24)
     assert 0 < draws.min() < draws.max() < 1
     np.testing.assert_allclose(draws.mean(axis=0), 0.5, atol=0.02)
@@ -89,7 +90,7 @@ def test_uniforms_are_uniform() -> None:
 
 
 def test_flips_do_not_depend_on_the_crop() -> None:
-    every, last = uniforms(np.arange(50), 3, 1), uniforms(np.arange(50), 3, 1, first_block=5)
+    every, last = crop_uniforms(np.arange(50), 3, 1), crop_uniforms(np.arange(50), 3, 1, first_block=5)
     np.testing.assert_array_equal(last, every[:, -4:])
 
 
@@ -104,7 +105,7 @@ def test_half_of_the_images_are_mirrored() -> None:
 
 def test_random_boxes_lie_inside_with_the_areas_and_ratios_asked_for() -> None:
     sizes = np.tile([300, 200], (3000, 1))
-    left, top, right, bottom = random_boxes(sizes, uniforms(np.arange(3000), 0, 0), (0.25, 0.5), (0.75, 4 / 3)).T
+    left, top, right, bottom = random_boxes(sizes, crop_uniforms(np.arange(3000), 0, 0), (0.25, 0.5), (0.75, 4 / 3)).T
     assert left.min() >= 0
     assert top.min() >= 0
     assert right.max() <= 300
@@ -120,7 +121,7 @@ def test_random_boxes_lie_inside_with_the_areas_and_ratios_asked_for() -> None:
 
 
 def test_a_strip_too_thin_for_any_box_is_cut_in_the_middle() -> None:
-    boxes = random_boxes(np.array([[1000, 10], [10, 1000]]), uniforms([0, 1], 0, 0), (0.9, 1.0), (0.75, 4 / 3))
+    boxes = random_boxes(np.array([[1000, 10], [10, 1000]]), crop_uniforms([0, 1], 0, 0), (0.9, 1.0), (0.75, 4 / 3))
     np.testing.assert_allclose(boxes, [[493, 0, 506, 10], [0, 493, 10, 506]], atol=1)
 
 

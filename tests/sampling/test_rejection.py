@@ -11,15 +11,14 @@ from tokencritic.errors import InputError
 from tokencritic.models.critic import Critic
 from tokencritic.models.generator import Generator
 from tokencritic.models.transformer import TransformerConfig
+from tokencritic.randomness import candidate_seeds, resampling_seeds
 from tokencritic.sampling import refine, sample
-from tokencritic.sampling.noise import redraw_seeds
 from tokencritic.sampling.propose import Step
 from tokencritic.sampling.rejection import (
     AdaptedClassifier,
     ClassifierRanker,
     CriticRanker,
     best_of,
-    candidate_seeds,
 )
 from tokencritic.sampling.settings import SamplingSettings
 
@@ -69,7 +68,7 @@ def test_no_more_candidates_are_in_memory_than_asked_for():
 def test_candidate_seeds_are_apart_and_do_not_move():
     seeds = torch.arange(1000)
     assert candidate_seeds(seeds, 0).equal(seeds)
-    every = torch.cat([*(candidate_seeds(seeds, j) for j in range(20)), redraw_seeds(seeds)])
+    every = torch.cat([*(candidate_seeds(seeds, j) for j in range(20)), resampling_seeds(seeds)])
     assert len(every.unique()) == len(every)
     assert (every >= 0).all()
     assert candidate_seeds(torch.tensor([0, 1, 2**63 - 1]), 1).tolist() == [
@@ -77,7 +76,7 @@ def test_candidate_seeds_are_apart_and_do_not_move():
         1608485156471429079,
         4238971870153718348,
     ]
-    assert redraw_seeds(torch.tensor([0])).tolist() == [6782835587654999262]
+    assert resampling_seeds(torch.tensor([0])).tolist() == [6782835587654999262]
 
 
 def counted(model, rows):

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tokencritic.errors import InputError
-from tokencritic.sampling.noise import Use, uniforms
+from tokencritic.randomness import Use, uniforms
 from tokencritic.sampling.propose import Proposal, Step
 from tokencritic.sampling.scorers import (
     ChanceScorer,

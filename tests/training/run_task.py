@@ -12,11 +12,12 @@ from safetensors.torch import load_file
 
 from tokencritic.models.generator import Generator
 from tokencritic.models.transformer import TransformerConfig
+from tokencritic.randomness import example_seeds
 from tokencritic.training.loop import train
 from tokencritic.training.losses import generator_loss
 from tokencritic.training.optimizer import OptimizerSettings
 from tokencritic.training.settings import TrainingSettings
-from tokencritic.training.task import Loss, example_seeds
+from tokencritic.training.task import Loss
 
 CONFIG = TransformerConfig(num_tokens=16, codebook_size=32, num_classes=4, width=32, layers=2, heads=2, dropout=0.1)
 SETTINGS = {"batch_size": 16, "log_every": 1, "held_out": 0.1}

@@ -8,10 +8,10 @@ import pytest
 import torch
 from training.run_task import PatternTask, assert_equal_weights, log_of, newest, run, weights
 
+from tokencritic.distribution import Ranks
 from tokencritic.errors import InputError
 from tokencritic.models.generator import Generator
 from tokencritic.training.checkpoint import Checkpoints, best_checkpoint, load_tensors
-from tokencritic.training.distribution import Ranks
 
 
 def damages(file):

@@ -8,9 +8,9 @@ from tokencritic.errors import InputError
 from tokencritic.models.critic import Critic, CriticConfig
 from tokencritic.models.generator import Generator
 from tokencritic.models.transformer import TransformerConfig
+from tokencritic.randomness import example_seeds
 from tokencritic.training.critic_task import CriticObjective, CriticTask, make_critic
 from tokencritic.training.losses import critic_auc, critic_loss
-from tokencritic.training.task import example_seeds
 from tokencritic.training.token_rows import VALIDATION
 
 ROWS = torch.tensor([5, 60, 0, 33, 7, 8])

@@ -7,9 +7,9 @@ from training.tiny_tokens import NAMES, SIZES, make_arrays, make_tokenizer
 from tokencritic.errors import InputError
 from tokencritic.models.generator import Generator
 from tokencritic.models.transformer import TransformerConfig
+from tokencritic.randomness import example_seeds
 from tokencritic.training.generator_task import GeneratorObjective, GeneratorTask
 from tokencritic.training.losses import generator_loss
-from tokencritic.training.task import example_seeds
 
 ROWS = torch.tensor([5, 60, 0, 33, 7, 8])
 

@@ -8,7 +8,7 @@ from tokencritic.exact_world import MarkovWorld
 from tokencritic.models.critic import Critic, CriticConfig
 from tokencritic.models.generator import Generator
 from tokencritic.models.transformer import TransformerConfig
-from tokencritic.sampling.noise import Use, uniforms
+from tokencritic.randomness import Use, uniforms
 from tokencritic.training.losses import critic_accuracy, critic_auc, critic_loss, generator_loss, training_mask
 
 SIZES = {"num_tokens": 9, "codebook_size": 20, "num_classes": 3, "width": 16, "layers": 2, "heads": 2, "mlp_width": 32}

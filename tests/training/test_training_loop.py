@@ -18,9 +18,9 @@ from training.run_task import CONFIG, SETTINGS, PatternTask, assert_equal_weight
 from tokencritic.errors import InputError
 from tokencritic.models.generator import Generator
 from tokencritic.models.transformer import Block
+from tokencritic.randomness import example_seeds
 from tokencritic.training.checkpoint import best_checkpoint, load_tensors
 from tokencritic.training.optimizer import Average, OptimizerSettings, learning_rate, make_optimizer
-from tokencritic.training.task import example_seeds
 
 SCRIPT = Path(__file__).with_name("run_task.py")
 ENVIRONMENT = {

@@ -46,12 +46,12 @@ def main(arguments: list[str]) -> None:
     if given.passes and given.candidates:
         raise InputError("--candidates is for the comparison at --steps; leave out --passes")
 
+    from tokencritic.distribution import joined
     from tokencritic.evaluation.compare import compare, comparison_lines, comparison_text, lines_at_passes
     from tokencritic.evaluation.report import write_csv, write_json
     from tokencritic.evaluation.tune import read_evidence
     from tokencritic.files import write_atomically
     from tokencritic.pretrained import place_of
-    from tokencritic.training.distribution import joined
 
     with joined(check_device(given.device)) as ranks:
         pipe, folder = load_model(given), Path(place_of(given.model))

@@ -27,8 +27,8 @@ def main(arguments: list[str]) -> None:
     from tokencritic.evaluation.report import write_json
     from tokencritic.evaluation.samples import effective
     from tokencritic.pictures.diagnosis import diagnosis_figures
+    from tokencritic.randomness import as_seeds
     from tokencritic.sampling.loop import temperature_range
-    from tokencritic.sampling.noise import as_seeds
 
     drawn_at = given.proposal_temperature
     temperature_range(drawn_at)

@@ -20,9 +20,9 @@ from tokencritic.cli.measuring import (
 from tokencritic.errors import InputError
 
 if TYPE_CHECKING:
+    from tokencritic.distribution import Ranks
     from tokencritic.evaluation.evaluate import Evaluation
     from tokencritic.pipeline import TokenCriticPipeline
-    from tokencritic.training.distribution import Ranks
 
 _REFINEMENT = ("sampler", "steps", "temperature", "selection_noise", "noise_on", "critic_until")
 
@@ -54,8 +54,8 @@ def main(arguments: list[str]) -> None:
             f"--refine_{next(iter(unused))} is given without --refine; say with --refine how much to refine"
         )
 
+    from tokencritic.distribution import joined
     from tokencritic.evaluation.report import evaluation_table, explain, write_json
-    from tokencritic.training.distribution import joined
 
     with joined(check_device(given.device)) as ranks:
         named, notes = (_of_model if _is_model(given.model) else _of_images)(given, ranks)

@@ -10,11 +10,11 @@ from tokencritic.cli.arguments import check_device
 from tokencritic.errors import InputError
 
 if TYPE_CHECKING:
+    from tokencritic.distribution import Ranks
     from tokencritic.evaluation.evaluate import Meter
     from tokencritic.evaluation.features import Features
     from tokencritic.evaluation.samples import SampleSets
     from tokencritic.pipeline import TokenCriticPipeline
-    from tokencritic.training.distribution import Ranks
 
 MEASURES = "fid,sfid,kid,is,precision,recall,density,coverage,accuracy"
 

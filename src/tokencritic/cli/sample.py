@@ -47,7 +47,7 @@ def main(arguments: list[str]) -> None:
     from tokencritic.interop.adm import write_samples
     from tokencritic.pictures import MOST_IMAGES, check_trace, write_trace
     from tokencritic.pipeline import TokenCriticPipeline
-    from tokencritic.sampling.noise import as_seeds
+    from tokencritic.randomness import as_seeds
     from tokencritic.sampling.trace import Trace
 
     pipe = TokenCriticPipeline.from_pretrained(given.model).to(check_device(given.device))

@@ -22,12 +22,12 @@ from tokencritic.errors import InputError
 def main(arguments: list[str]) -> None:
     given = _parse(arguments)
 
+    from tokencritic.distribution import joined
     from tokencritic.evaluation.report import explain, write_csv, write_json
     from tokencritic.evaluation.sweep import Grid, parse_temperature, sweep
     from tokencritic.evaluation.tune import own_settings
     from tokencritic.pictures.curves import tradeoff_figures
     from tokencritic.pretrained import place_of
-    from tokencritic.training.distribution import joined
 
     grid = Grid(
         given.samplers,

@@ -13,10 +13,10 @@ from tokencritic.pretrained import place_of
 def main(arguments: list[str]) -> None:
     given = _parse(arguments)
 
+    from tokencritic.distribution import joined
     from tokencritic.evaluation.report import settings_text
     from tokencritic.evaluation.samples import SampleSets, effective
     from tokencritic.evaluation.tune import Trial, draw_settings, rounds, tune, write_defaults, write_evidence
-    from tokencritic.training.distribution import joined
 
     with joined(check_device(given.device)) as ranks:
         pipe, folder = load_model(given), Path(given.model)

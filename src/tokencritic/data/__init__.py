@@ -1,6 +1,6 @@
 """Data: image sources, token arrays on disk, and the order in which training sees them."""
 
-from tokencritic.data.order import ExampleOrder, Position, TokenReader
+from tokencritic.data.order import ExampleOrder
 from tokencritic.data.sources import Source, open_source
 from tokencritic.data.tokenizing import tokenize
 from tokencritic.data.tokens import TokenArrays
@@ -8,11 +8,9 @@ from tokencritic.data.transforms import Preprocess, to_float
 
 __all__ = [
     "ExampleOrder",
-    "Position",
     "Preprocess",
     "Source",
     "TokenArrays",
-    "TokenReader",
     "open_source",
     "to_float",
     "tokenize",

@@ -4,23 +4,12 @@ The examples of all epochs stand in one long line; step s takes places s * batch
 the ends of epochs. Ranks share a step's examples, so the order does not depend on how many there are.
 """
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from tokencritic.data.tokens import TokenArrays
 from tokencritic.errors import InputError
-
-
-class Position(NamedTuple):
-    """Where a reader stands: the next example is number `offset` of epoch `epoch` as shuffled by `seed`."""
-
-    seed: int
-    epoch: int
-    offset: int
+from tokencritic.randomness import check_seed, permutation
 
 
 class Split(NamedTuple):
@@ -51,8 +40,7 @@ class ExampleOrder:
     def __init__(self, num_examples: int, batch_size: int, seed: int = 0) -> None:
         if num_examples < 1 or batch_size < 1:
             raise InputError(f"num_examples is {num_examples}, batch_size is {batch_size}; both must be at least 1")
-        if not 0 <= seed < 2**63:
-            raise InputError(f"seed is {seed}; it must be an integer from 0 to 2^63 - 1")
+        check_seed(seed)
         self.num_examples, self.batch_size, self.seed = num_examples, batch_size, seed
         self._epoch = -1
         self._shuffled = np.empty(0, np.int64)
@@ -75,59 +63,5 @@ class ExampleOrder:
 
     def _permutation(self, epoch: int) -> np.ndarray:
         if epoch != self._epoch:
-            # Sorting the raw words gives the same order in every version of numpy; its shuffles do not promise that.
-            words = np.random.Philox(key=np.array([self.seed, epoch], np.uint64)).random_raw(self.num_examples)
-            self._shuffled, self._epoch = words.argsort(kind="stable"), epoch
+            self._shuffled, self._epoch = permutation(self.seed, epoch, self.num_examples), epoch
         return self._shuffled
-
-
-class TokenReader:
-    """Endless batches of token arrays: (tokens int64 (b, n), labels int64 (b,), indices int64 (b,)).
-
-    batch_size: of all ranks together; rank r of N gets the examples r, r + N, r + 2N, ... of each step.
-    position: where to start, as an earlier reader's `position` gave it; its seed wins.
-    """
-
-    def __init__(
-        self,
-        arrays: TokenArrays,
-        batch_size: int,
-        seed: int = 0,
-        rank: int = 0,
-        world_size: int = 1,
-        *,
-        position: Position | None = None,
-    ) -> None:
-        if not 0 <= rank < world_size:
-            raise InputError(f"rank is {rank} of world_size {world_size}; it must lie in [0, world_size)")
-        if batch_size % world_size:
-            raise InputError(f"batch_size is {batch_size}; it must be a multiple of the {world_size} ranks")
-        self.arrays, self.rank, self.world_size = arrays, rank, world_size
-        self._tokens = arrays.tokens.view(np.ndarray)  # the map's own indexing is slower
-        self._place = 0
-        self.order = ExampleOrder(len(arrays), batch_size, seed)
-        if position is not None:
-            self.position = position
-
-    @property
-    def position(self) -> Position:
-        """Where the next batch starts; the same on all ranks."""
-        return Position(self.order.seed, *divmod(self._place, len(self.arrays)))
-
-    @position.setter
-    def position(self, position: Position) -> None:
-        seed, epoch, offset = position
-        if epoch < 0 or not 0 <= offset < len(self.arrays):
-            raise InputError(f"position is {tuple(position)}; its offset must lie below the {len(self.arrays)} rows")
-        self.order = ExampleOrder(len(self.arrays), self.order.batch_size, seed)
-        self._place = epoch * len(self.arrays) + offset
-
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        return self
-
-    def __next__(self) -> tuple[Tensor, Tensor, Tensor]:
-        indices = self.order.take(self._place)[self.rank :: self.world_size]
-        self._place += self.order.batch_size
-        tokens = self._tokens.take(indices, axis=0).astype(np.int64)
-        labels = self.arrays.labels.take(indices).astype(np.int64)
-        return torch.from_numpy(tokens), torch.from_numpy(labels), torch.from_numpy(indices.copy())

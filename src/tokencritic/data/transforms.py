@@ -10,14 +10,13 @@ from PIL import Image
 from torch import Tensor
 
 from tokencritic.errors import InputError
-from tokencritic.sampling.noise import philox
+from tokencritic.randomness import CROP_BLOCKS, crop_uniforms
 
 Crop = Literal["center", "random"]
 
-_ATTEMPTS = 10  # boxes tried before the middle of the image is taken
-_BLOCKS = 6  # of four uniforms: two per attempt, two for the place, one spare and, the very last, one to flip
-_STREAM = 1  # the last word of the counter; it is 0 in the streams of sampling
-_WORD = 0xFFFFFFFF
+# Boxes tried before the middle of the image is taken. Of an image's 24 uniforms each box takes two, its place two, one is spare
+# and the very last flips.
+_ATTEMPTS = 10
 
 
 @dataclass(frozen=True)
@@ -75,8 +74,8 @@ class Preprocess:
     def _draw(self, indices: Sequence[int] | np.ndarray, seed: int, pass_number: int) -> np.ndarray | None:
         """The chances that are needed: all, only the last block to flip, or none."""
         if self.crop == "random":
-            return uniforms(indices, seed, pass_number)
-        return uniforms(indices, seed, pass_number, first_block=_BLOCKS - 1) if self.flip else None
+            return crop_uniforms(indices, seed, pass_number)
+        return crop_uniforms(indices, seed, pass_number, CROP_BLOCKS - 1) if self.flip else None
 
     def _fits(self, images: np.ndarray) -> bool:
         """Whether an array needs no resampling and no weighing of colours: then it is handled as a whole."""
@@ -148,17 +147,3 @@ def random_boxes(
     corners = np.floor(places * (sizes - boxes + 1)).astype(np.int64)                        # b 2
     # fmt: on
     return np.concatenate([corners, corners + boxes], axis=1)
-
-
-def uniforms(indices: Sequence[int] | np.ndarray, seed: int, pass_number: int, first_block: int = 0) -> np.ndarray:
-    """The chances of some examples in one pass: (b, 24) in (0, 1), each row a pure function of its three integers.
-
-    first_block: leave out the blocks of four before it.
-    """
-    if not 0 <= seed < 2**63:
-        raise InputError(f"seed is {seed}; it must be an integer from 0 to 2^63 - 1")
-    numbers = torch.as_tensor(np.asarray(indices, np.int64))[:, None]
-    blocks = torch.arange(first_block, _BLOCKS)[None]
-    counter = (numbers, torch.tensor(pass_number), blocks, torch.tensor(_STREAM))
-    words = philox(counter, (torch.tensor(seed & _WORD), torch.tensor(seed >> 32)))
-    return ((torch.stack(words, dim=-1).flatten(1).double() + 0.5) * 2.0**-32).numpy()

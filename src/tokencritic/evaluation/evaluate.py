@@ -13,15 +13,15 @@ import torch
 from torch import Tensor
 
 from tokencritic import __version__
+from tokencritic.distribution import ALONE, Ranks
 from tokencritic.errors import InputError
-from tokencritic.evaluation.extraction import ALONE, FeatureRows, Part, extract, head_of, told_by_first, widths_of
+from tokencritic.evaluation.extraction import FeatureRows, Part, extract, head_of, widths_of
 from tokencritic.evaluation.features import Features
 from tokencritic.evaluation.image_sets import ImageSet
 from tokencritic.evaluation.manifold import density_coverage_rows, precision_recall_rows
 from tokencritic.evaluation.measures import bootstrap, check_count, fid, inception_score, kid, statistics_fid
 from tokencritic.evaluation.moments import Statistics
 from tokencritic.evaluation.reference import Reference
-from tokencritic.training.distribution import Ranks
 
 Measure = Literal["fid", "sfid", "kid", "is", "precision", "recall", "density", "coverage", "accuracy"]
 MEASURES: tuple[Measure, ...] = get_args(Measure)
@@ -100,7 +100,7 @@ class Meter:
             names = choose_measures(self.measures, self.features.name, widths, labelled, self.reference)
             rows = extract(images, self.features, self.cache, self.ranks, named)
             resamples = self.resamples if len(sets) == 1 else 0
-            found.append(told_by_first(self.ranks, partial(self._measure, rows, images.labels, names, resamples)))
+            found.append(self.ranks.told_by_first(partial(self._measure, rows, images.labels, names, resamples)))
         if len(found) == 1:
             return Evaluation(found[0], self.facts(sets))
         return Evaluation({name: _over_sets([one[name] for one in found]) for name in found[0]}, self.facts(sets))

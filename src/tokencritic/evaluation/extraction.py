@@ -5,26 +5,24 @@ ranks there are.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from tokencritic.distribution import ALONE, Ranks
 from tokencritic.errors import InputError
 from tokencritic.evaluation.cache import Chunks, Rows, chunk_range, count_rows, num_chunks
 from tokencritic.evaluation.features import Extracted, Features, Provenance
 from tokencritic.evaluation.image_sets import ImageSet
 from tokencritic.evaluation.moments import Gaussian, Moments
 from tokencritic.progress import Progress
-from tokencritic.training.distribution import Ranks
 
-T = TypeVar("T")
 Part = Literal["features", "probabilities", "spatial"]
-ALONE = Ranks(0, 1, torch.device("cpu"))
 
 
 @dataclass(frozen=True)
@@ -87,20 +85,6 @@ def extract(
             progress.advance(len(wanted))
     ranks.wait()
     return FeatureRows(chunks, count, made, parts)
-
-
-def told_by_first(ranks: Ranks, work: Callable[[], T]) -> T:
-    """What `work` gives on the first rank, on all ranks; its `InputError` too, so that none waits for an answer."""
-    value, problem = None, None
-    if ranks.first:
-        try:
-            value = work()
-        except InputError as error:
-            problem = str(error)
-    value, problem = ranks.told((value, problem))
-    if problem is not None:
-        raise InputError(problem)
-    return value
 
 
 def widths_of(features: Features, image_size: tuple[int, int]) -> dict[Part, int]:

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 
 from tokencritic.data.sources import Split, open_source
+from tokencritic.distribution import ALONE, Ranks
 from tokencritic.errors import InputError
 from tokencritic.evaluation.cache import CHUNK_ROWS, key_of
-from tokencritic.evaluation.extraction import ALONE, FeatureRows, extract, told_by_first
+from tokencritic.evaluation.extraction import FeatureRows, extract
 from tokencritic.evaluation.features import Features, Provenance
 from tokencritic.evaluation.image_sets import ImageSet, SampleImages, SourceImages
 from tokencritic.evaluation.moments import Statistics, read_statistics
 from tokencritic.files import write_atomically
 from tokencritic.interop.adm import array_names
-from tokencritic.training.distribution import Ranks
 
 PACKED = "reference.npz"  # in a model folder
 _STATISTICS = "statistics"
@@ -126,7 +126,7 @@ def _statistics(rows: FeatureRows, cache: Path, ranks: Ranks) -> Statistics:
             found.save(file)
             return found
 
-    return told_by_first(ranks, compute)
+    return ranks.told_by_first(compute)
 
 
 def _check_size(path: Path, images: ImageSet, wanted: ReferenceImages) -> None:

@@ -16,16 +16,13 @@ from tokencritic.errors import InputError
 from tokencritic.evaluation.cache import CHUNK_ROWS, Chunks, Rows, chunk_range, count_rows, num_chunks
 from tokencritic.evaluation.image_sets import ImageSet
 from tokencritic.pipeline import TokenCriticPipeline
+from tokencritic.randomness import candidate_seeds, random_labels
 from tokencritic.sampling.loop import temperature_range
-from tokencritic.sampling.noise import philox
-from tokencritic.sampling.rejection import candidate_seeds
 from tokencritic.sampling.settings import SamplingSettings
 
 ClassOrder = Literal["balanced", "random"]
 
 SEEDS_PER_SET = 2**32  # set k of images has the seeds from seed + k times this on
-_STREAM = 3  # the last word of the counter of labels: 0 is sampling's, 1 that of crops, 2 that of derived seeds
-_WORD = 0xFFFFFFFF
 
 
 @dataclass(frozen=True)
@@ -218,9 +215,7 @@ def labels_of(seeds: Tensor, num_classes: int, classes: ClassOrder) -> np.ndarra
     """A class for each image, (n,) int64; a larger set begins with the labels of a smaller one."""
     if classes == "balanced":
         return np.arange(len(seeds)) % num_classes
-    zeros = torch.zeros_like(seeds)
-    words = philox((zeros, zeros, zeros, torch.full_like(seeds, _STREAM)), (seeds & _WORD, seeds >> 32 & _WORD))
-    return (words[0] * num_classes >> 32).numpy()
+    return random_labels(seeds, num_classes).numpy()
 
 
 def effective(settings: SamplingSettings, pipe: TokenCriticPipeline) -> dict[str, Any]:

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from tokencritic.errors import InputError, as_integers
 from tokencritic.masking import Schedule
+from tokencritic.randomness import resampling_seeds
 from tokencritic.sampling.inputs import check_inputs
 from tokencritic.sampling.loop import OnStep, Temperature, plan_steps, run_loop
-from tokencritic.sampling.noise import redraw_seeds
 from tokencritic.sampling.propose import AnyGenerator
 from tokencritic.sampling.scorers import Scorer
 
@@ -47,6 +47,6 @@ def edit(
     inputs = check_inputs(generator, scorer, labels, seeds, tokens, mask_id=mask_id)
     assert inputs.tokens is not None
     tokens, region = inputs.tokens, region.to(inputs.device)
-    inputs = dataclasses.replace(inputs, seeds=redraw_seeds(inputs.seeds))
+    inputs = dataclasses.replace(inputs, seeds=resampling_seeds(inputs.seeds))
     plan = plan_steps(region.sum(1).tolist(), steps, schedule, passes_per_level=passes_per_level)
     return run_loop(generator, scorer, inputs, tokens, region, region, plan, temperature, on_step, save_work)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from tokencritic.errors import InputError, as_integers, check_range
-from tokencritic.sampling.noise import as_seeds
+from tokencritic.randomness import as_seeds
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from tokencritic.errors import InputError
 from tokencritic.masking import put, take
-from tokencritic.sampling.noise import Use, uniforms
+from tokencritic.randomness import Use, uniforms
 
 _COLDEST = 1e-6  # in a tensor of temperatures, for 0
 

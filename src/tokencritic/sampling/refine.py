@@ -8,9 +8,9 @@ from torch import Tensor
 
 from tokencritic.errors import InputError
 from tokencritic.masking import Schedule
+from tokencritic.randomness import resampling_seeds
 from tokencritic.sampling.inputs import check_inputs
 from tokencritic.sampling.loop import OnStep, Temperature, choose, plan_steps, run_loop
-from tokencritic.sampling.noise import redraw_seeds
 from tokencritic.sampling.propose import AnyGenerator, Proposal, evaluating
 from tokencritic.sampling.scorers import Scorer
 
@@ -42,7 +42,7 @@ def refine(
         raise InputError(f"ratio is {ratio}; it must lie in (0, 1]")
     inputs = check_inputs(generator, scorer, labels, seeds, tokens, mask_id=mask_id)
     assert inputs.tokens is not None
-    tokens, inputs = inputs.tokens, dataclasses.replace(inputs, seeds=redraw_seeds(inputs.seeds))
+    tokens, inputs = inputs.tokens, dataclasses.replace(inputs, seeds=resampling_seeds(inputs.seeds))
     everything = torch.ones_like(tokens, dtype=torch.bool)
     plan = plan_steps([inputs.num_tokens] * len(tokens), steps, schedule, ratio, passes_per_level)
     with evaluating(getattr(scorer, "critic", None)):

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tokencritic.errors import InputError, check_range
-from tokencritic.sampling.noise import derived_seeds
+from tokencritic.randomness import candidate_seeds
 from tokencritic.sampling.propose import Proposal, evaluating
 from tokencritic.sampling.scorers import AnyCritic, CriticScorer
 from tokencritic.sampling.settings import SamplingSettings
@@ -31,15 +31,6 @@ class Ranker(Protocol):
     """Complete tokens (b, n) and labels (b,) -> (b,), higher = better, each image judged by itself."""
 
     def __call__(self, tokens: Tensor, labels: Tensor, /) -> Tensor: ...
-
-
-def candidate_seeds(seeds: Tensor, candidate: int) -> Tensor:
-    """The seed of every image's candidate of one number. seeds: (b,) int64. Returns (b,) int64 from 0 to 2^63 - 1.
-
-    Candidate 0 has the image's own seed: it is the image that is made without rejection. Among a million candidates, two
-    share a seed with a chance below one in ten million.
-    """
-    return seeds if candidate == 0 else derived_seeds(seeds, candidate, 0)
 
 
 @torch.no_grad()

@@ -13,8 +13,8 @@ from torch import Tensor
 from tokencritic.image_forms import to_images, to_pil
 from tokencritic.pictures import MOST_IMAGES
 from tokencritic.pipeline import TokenCriticPipeline
+from tokencritic.randomness import as_seeds
 from tokencritic.sampling.edit import edit
-from tokencritic.sampling.noise import as_seeds
 from tokencritic.sampling.propose import Proposal, evaluating
 from tokencritic.sampling.scorers import CriticScorer
 from tokencritic.sampling.settings import SamplingSettings

@@ -22,9 +22,9 @@ from torch.distributed.checkpoint.metadata import Metadata, StorageMeta, TensorS
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import async_save
 
+from tokencritic.distribution import Ranks
 from tokencritic.errors import InputError
 from tokencritic.files import write_atomically
-from tokencritic.training.distribution import Ranks
 
 NOTES = "checkpoint.json"
 _ALL = "run"  # one name above all tensors: torch looks at each name of the top level at length

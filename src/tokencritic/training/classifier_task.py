@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from tokencritic.data.images import ImageBatches
 from tokencritic.errors import InputError
 from tokencritic.models.classifier import Classifier
+from tokencritic.randomness import example_seeds
 from tokencritic.sampling.inputs import device_of
-from tokencritic.training.task import AT_ONCE, Loss, example_seeds
+from tokencritic.training.task import AT_ONCE, Loss
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from tokencritic.data.tokens import TokenArrays
+from tokencritic.distribution import unwrapped
 from tokencritic.errors import InputError
 from tokencritic.masking import Schedule
 from tokencritic.models.critic import Critic, CriticConfig
@@ -17,7 +18,6 @@ from tokencritic.sampling.loop import Temperature, temperature_range
 from tokencritic.sampling.propose import AnyGenerator
 from tokencritic.sampling.scorers import CriticScorer
 from tokencritic.tokenizers.tokenizer import Tokenizer
-from tokencritic.training.distribution import unwrapped
 from tokencritic.training.generator_task import samples_picture
 from tokencritic.training.losses import CriticLoss, critic_accuracy, critic_auc, critic_auc_within_image, critic_loss
 from tokencritic.training.task import AT_ONCE, Loss

@@ -9,6 +9,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from tokencritic.data.tokens import TokenArrays
+from tokencritic.distribution import unwrapped
 from tokencritic.errors import InputError
 from tokencritic.image_forms import to_pil
 from tokencritic.masking import Schedule
@@ -19,7 +20,6 @@ from tokencritic.sampling.loop import sample
 from tokencritic.sampling.propose import AnyGenerator
 from tokencritic.sampling.scorers import ConfidenceScorer, Scorer
 from tokencritic.tokenizers.tokenizer import Tokenizer
-from tokencritic.training.distribution import unwrapped
 from tokencritic.training.losses import generator_loss, training_mask
 from tokencritic.training.task import AT_ONCE, Loss
 from tokencritic.training.token_rows import VALIDATION, TokenRows, check_fit, check_tokenizer

@@ -22,13 +22,14 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from tokencritic.data.order import ExampleOrder, split_rows
+from tokencritic.distribution import Ranks, distribute, joined, weights_were_lent, whole
 from tokencritic.errors import InputError
 from tokencritic.files import write_atomically
 from tokencritic.models.saved import write_model
 from tokencritic.models.transformer import Block, Trunk
 from tokencritic.progress import Progress
+from tokencritic.randomness import example_seeds
 from tokencritic.training.checkpoint import Checkpoints
-from tokencritic.training.distribution import Ranks, joined, spread, weights_were_lent, whole
 from tokencritic.training.log import RunLog, find_tensorboard, finite
 from tokencritic.training.optimizer import (
     Average,
@@ -39,7 +40,7 @@ from tokencritic.training.optimizer import (
     scale_gradients,
 )
 from tokencritic.training.settings import TrainingSettings
-from tokencritic.training.task import Task, example_seeds
+from tokencritic.training.task import Task
 
 _VALIDATED = 512  # held-out examples at most; every rank goes through all of them
 _FIRST = 10  # steps whose mean loss later ones are held against
@@ -93,7 +94,7 @@ class _Run:
                 module.recompute_activations = settings.recompute_activations
             if isinstance(module, Block) and settings.compile:
                 module.compile()
-        self.network = spread(model, ranks, settings.distribution)
+        self.network = distribute(model, ranks, settings.distribution)
         self.optimizer = make_optimizer(model, optimization)
         self.average = Average(model, optimization.ema)
         self.checkpoints = Checkpoints(run, ranks, settings.keep_every)

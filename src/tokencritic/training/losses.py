@@ -10,15 +10,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from tokencritic.distribution import unwrapped
 from tokencritic.errors import InputError, as_integers
 from tokencritic.masking import Schedule, count_masked, mask_ratio, random_mask
 from tokencritic.models.critic import Critic
 from tokencritic.models.generator import Generator
+from tokencritic.randomness import Use, uniforms
 from tokencritic.sampling.loop import Temperature, temperature_range
-from tokencritic.sampling.noise import Use, uniforms
 from tokencritic.sampling.propose import AnyGenerator, SelectiveGenerator, evaluating, propose
 from tokencritic.sampling.scorers import AnyCritic
-from tokencritic.training.distribution import unwrapped
 
 
 @dataclass(frozen=True)

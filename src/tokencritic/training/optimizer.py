@@ -9,8 +9,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from tokencritic.distribution import local, whole
 from tokencritic.errors import InputError
-from tokencritic.training.distribution import local, whole
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from typing import Any, NamedTuple, Protocol
 
-import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor, nn
@@ -73,16 +72,3 @@ class Task(Protocol):
     def state_dict(self) -> dict[str, Tensor]:
         """The tensors of the task's own state by name, not copies: going on with a run fills them in place."""
         ...
-
-
-def example_seeds(seed: int, step: int, rows: Tensor) -> Tensor:
-    """A seed for each example of a step, (b,) int64, 0 or more: the same however examples are spread over ranks."""
-    # splitmix64 in wrapping 64-bit arithmetic; numpy's, because torch has no unsigned shifts.
-    with np.errstate(over="ignore"):
-        mixed = rows.cpu().numpy().astype(np.uint64)
-        for word in (seed, step):
-            mixed = (mixed ^ np.uint64(word)) + np.uint64(0x9E3779B97F4A7C15)
-            mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-            mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-            mixed = mixed ^ (mixed >> np.uint64(31))
-    return torch.from_numpy((mixed >> np.uint64(1)).astype(np.int64)).to(rows.device)

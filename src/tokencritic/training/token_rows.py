@@ -10,8 +10,8 @@ from torch import Tensor
 
 from tokencritic.data.tokens import TokenArrays
 from tokencritic.errors import InputError
+from tokencritic.randomness import example_seeds
 from tokencritic.tokenizers.tokenizer import Tokenizer
-from tokencritic.training.task import example_seeds
 
 VALIDATION = 2**62  # the step whose seeds validation uses, always the same; no run gets so far
 

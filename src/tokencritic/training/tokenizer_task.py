@@ -12,13 +12,14 @@ from torch import Tensor, nn
 from tokencritic.errors import InputError
 from tokencritic.image_forms import to_pil
 from tokencritic.pictures.grids import grid
+from tokencritic.randomness import example_seeds
 from tokencritic.tokenizers.quantizer import CodebookUpkeep, code_counts, perplexity, squared_distances
 from tokencritic.tokenizers.tokenizer import Tokenizer, TokenizerOutput
 from tokencritic.training import tokenizer_losses as losses
 from tokencritic.training.discriminator import PatchDiscriminator
 from tokencritic.training.optimizer import OptimizerSettings, make_optimizer, optimizer_tensors
 from tokencritic.training.perceptual import Lpips
-from tokencritic.training.task import AT_ONCE, Loss, example_seeds
+from tokencritic.training.task import AT_ONCE, Loss
 
 _SETTLED = 0.8  # of a run; after it no code is re-seeded, so that decoder and average can settle on the codebook
 

@@ -1,11 +1,11 @@
-"""Training on one process or many: who takes part, how they agree, and how a model is spread over them."""
+"""One process or many: who takes part, how ranks agree, and how a model is distributed over them."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -17,6 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from tokencritic.errors import InputError
 from tokencritic.models.transformer import Block
 
+T = TypeVar("T")
 _PATIENCE = timedelta(hours=6)  # the first rank may be long at measuring, or at hashing a checkpoint
 
 
@@ -55,10 +56,26 @@ class Ranks:
         dist.broadcast_object_list(box, 0)
         return box[0]
 
+    def told_by_first(self, work: Callable[[], T]) -> T:
+        """What `work` returns on the first rank, on all ranks; its `InputError` too, so that no rank waits for an answer."""
+        value, problem = None, None
+        if self.first:
+            try:
+                value = work()
+            except InputError as error:
+                problem = str(error)
+        value, problem = self.told((value, problem))
+        if problem is not None:
+            raise InputError(problem)
+        return value
+
     def wait(self) -> None:
         """Until all are here."""
         if self.size > 1:
             dist.barrier()
+
+
+ALONE = Ranks(0, 1, torch.device("cpu"))
 
 
 @contextmanager
@@ -81,7 +98,7 @@ def joined(device: str = "cpu") -> Iterator[Ranks]:
         dist.destroy_process_group()
 
 
-def spread(model: nn.Module, ranks: Ranks, how: Literal["ddp", "fsdp"]) -> nn.Module:
+def distribute(model: nn.Module, ranks: Ranks, how: Literal["ddp", "fsdp"]) -> nn.Module:
     """The model as the ranks train it together. ddp wraps it; fsdp changes it in place, block by block."""
     if ranks.size == 1:
         return model
@@ -98,8 +115,8 @@ def spread(model: nn.Module, ranks: Ranks, how: Literal["ddp", "fsdp"]) -> nn.Mo
 
 
 def unwrapped(network: Any) -> Any:
-    """The model inside a wrapper for distributed training, which hides its attributes."""
-    return getattr(network, "module", network)
+    """The model inside DDP's wrapper, which hides its attributes."""
+    return network.module if isinstance(network, DistributedDataParallel) else network
 
 
 def weights_were_lent(network: nn.Module) -> None:

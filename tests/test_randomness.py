@@ -4,7 +4,7 @@ import scipy.stats
 import torch
 
 from tokencritic.errors import InputError
-from tokencritic.sampling.noise import Use, as_seeds, philox, uniforms
+from tokencritic.randomness import Use, as_seeds, philox, uniforms
 
 
 @pytest.mark.parametrize(
