@@ -7,73 +7,58 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tokencritic.adapters import as_critic, as_generator, as_scorer
+    from tokencritic.contracts import MaskedGenerator, Proposal, Scorer, TokenCritic
     from tokencritic.errors import InputError
     from tokencritic.models.critic import Critic, CriticConfig
     from tokencritic.models.generator import Generator
     from tokencritic.models.transformer import TransformerConfig
-    from tokencritic.pipeline import TokenCriticPipeline
-    from tokencritic.sampling import (
-        ChanceScorer,
+    from tokencritic.pipeline import Given, TokenCriticPipeline
+    from tokencritic.sampling.scorers import (
         ConfidenceScorer,
         CriticScorer,
         HaltonScorer,
-        Proposal,
-        RandomScorer,
-        Trace,
-        edit,
-        refine,
-        sample,
+        RandomOrderScorer,
+        RandomRemaskScorer,
+        WindowScorer,
     )
+    from tokencritic.sampling.settings import SamplingSettings
+    from tokencritic.sampling.starts import edit, refine, sample
+    from tokencritic.sampling.trace import Trace
     from tokencritic.training.losses import critic_loss, generator_loss
 
 __version__ = "0.1.0"
 
+# module -> the public names that it holds
 _HOMES = {
-    "InputError": "errors",
-    "Critic": "models.critic",
-    "CriticConfig": "models.critic",
-    "Generator": "models.generator",
-    "TransformerConfig": "models.transformer",
-    "TokenCriticPipeline": "pipeline",
-    "ChanceScorer": "sampling",
-    "ConfidenceScorer": "sampling",
-    "CriticScorer": "sampling",
-    "HaltonScorer": "sampling",
-    "Proposal": "sampling",
-    "RandomScorer": "sampling",
-    "Trace": "sampling",
-    "edit": "sampling",
-    "refine": "sampling",
-    "sample": "sampling",
-    "critic_loss": "training.losses",
-    "generator_loss": "training.losses",
+    "adapters": ["as_critic", "as_generator", "as_scorer"],
+    "contracts": ["MaskedGenerator", "Proposal", "Scorer", "TokenCritic"],
+    "errors": ["InputError"],
+    "models.critic": ["Critic", "CriticConfig"],
+    "models.generator": ["Generator"],
+    "models.transformer": ["TransformerConfig"],
+    "pipeline": ["Given", "TokenCriticPipeline"],
+    "sampling.scorers": [
+        "ConfidenceScorer",
+        "CriticScorer",
+        "HaltonScorer",
+        "RandomOrderScorer",
+        "RandomRemaskScorer",
+        "WindowScorer",
+    ],
+    "sampling.settings": ["SamplingSettings"],
+    "sampling.starts": ["edit", "refine", "sample"],
+    "sampling.trace": ["Trace"],
+    "training.losses": ["critic_loss", "generator_loss"],
 }
+_MODULES = {name: module for module, names in _HOMES.items() for name in names}
 
-__all__ = [
-    "ChanceScorer",
-    "ConfidenceScorer",
-    "Critic",
-    "CriticConfig",
-    "CriticScorer",
-    "Generator",
-    "HaltonScorer",
-    "InputError",
-    "Proposal",
-    "RandomScorer",
-    "TokenCriticPipeline",
-    "Trace",
-    "TransformerConfig",
-    "critic_loss",
-    "edit",
-    "generator_loss",
-    "refine",
-    "sample",
-]
+__all__ = sorted(_MODULES)
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(importlib.import_module(f"tokencritic.{_HOMES[name]}"), name)
+    if name in _MODULES:
+        return vars(importlib.import_module(f"tokencritic.{_MODULES[name]}"))[name]
     raise AttributeError(f"module 'tokencritic' has no attribute {name!r}")
 
 

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from tokencritic.errors import InputError
-from tokencritic.models.saved import CONFIG, SavedModel, read_json, write_model
+from tokencritic.files import read_json
+from tokencritic.models.saved import CONFIG, SavedModel, write_model
 from tokencritic.pipeline import TokenCriticPipeline
 from tokencritic.pipeline_folder import KINDS, PIPELINE, read_folder, write_pipeline
 from tokencritic.sampling.settings import SamplingSettings
@@ -20,7 +21,7 @@ RUN = "run.json"
 
 
 @dataclass(frozen=True)
-class Run:
+class TrainingRun:
     """What a training run says of itself. name: of the part it trains. facts: those of its task."""
 
     folder: Path
@@ -37,7 +38,7 @@ class Exported:
     notes: tuple[str, ...]
 
 
-def read_run(folder: str | Path) -> Run:
+def read_run(folder: str | Path) -> TrainingRun:
     """folder: the run folder of a training."""
     file = Path(folder) / RUN
     if not file.is_file():
@@ -45,7 +46,7 @@ def read_run(folder: str | Path) -> Run:
     values = read_json(file)
     if values.get("name") not in KINDS or not isinstance(values.get("facts"), dict):
         raise InputError(f"{file} has name {values.get('name')!r}; expected one of {', '.join(KINDS)}, and facts")
-    return Run(Path(folder), values["name"], values["facts"])
+    return TrainingRun(Path(folder), values["name"], values["facts"])
 
 
 def export(run_folder: str | Path, folder: str | Path, *, half: bool = False, best: bool = False) -> Exported:
@@ -94,7 +95,7 @@ def _take_best(model: SavedModel, run: Path) -> None:
     load_tensors(best_checkpoint(run), state)
 
 
-def _check_tokens(run: Run, model: SavedModel, parts: dict[str, SavedModel], folder: Path) -> None:
+def _check_tokens(run: TrainingRun, model: SavedModel, parts: dict[str, SavedModel], folder: Path) -> None:
     """Generator and critic learned the tokens of the folder's tokenizer."""
     there = parts["tokenizer"].fingerprint() if "tokenizer" in parts else None
     learned = [name for name in ("generator", "critic") if name in parts]
@@ -116,7 +117,7 @@ def _check_tokens(run: Run, model: SavedModel, parts: dict[str, SavedModel], fol
         )
 
 
-def _check_sizes(run: Run, parts: dict[str, SavedModel], class_names: list[str]) -> None:
+def _check_sizes(run: TrainingRun, parts: dict[str, SavedModel], class_names: list[str]) -> None:
     """What a pipeline does not look at: the classes of all parts, and what the classifier sees."""
     classes = {name: part.num_classes for name, part in parts.items() if name != "tokenizer"}
     for name, number in classes.items():
@@ -134,7 +135,9 @@ def _check_sizes(run: Run, parts: dict[str, SavedModel], class_names: list[str])
             raise InputError(f"the classifier's (channels, image_size) is {seen} and the tokenizer's {made}")
 
 
-def _defaults(defaults: SamplingSettings, run: Run, as_before: bool) -> tuple[SamplingSettings, tuple[str, ...]]:
+def _defaults(
+    defaults: SamplingSettings, run: TrainingRun, as_before: bool
+) -> tuple[SamplingSettings, tuple[str, ...]]:
     """Those that were there; but a selection noise meant for the generator's confidence is not the critic's."""
     if as_before or run.name != "critic" or defaults.sampler is not None or defaults.selection_noise is None:
         return defaults, ()
@@ -142,7 +145,7 @@ def _defaults(defaults: SamplingSettings, run: Run, as_before: bool) -> tuple[Sa
     return dataclasses.replace(defaults, selection_noise=None), (note,)
 
 
-def _remarks(run: Run, pipeline: TokenCriticPipeline, replaced: SavedModel | None) -> tuple[str, ...]:
+def _remarks(run: TrainingRun, pipeline: TokenCriticPipeline, replaced: SavedModel | None) -> tuple[str, ...]:
     """What may be meant so, and may be a mistake."""
     notes, own = [], run.facts.get("class_names", [])
     if own and own != list(pipeline.class_names):

@@ -1,9 +1,12 @@
-"""Writing files so that a reader never meets half of one."""
+"""Writing files so that a reader never meets half of one, and reading JSON."""
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from tokencritic.errors import InputError
 
 
 def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
@@ -17,3 +20,14 @@ def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    """A JSON object."""
+    try:
+        values = json.loads(file.read_text(encoding="utf-8"))
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise InputError(f"{file} is not JSON: {error}") from error
+    if not isinstance(values, dict):
+        raise InputError(f"{file} holds a {type(values).__name__}; expected an object")
+    return values

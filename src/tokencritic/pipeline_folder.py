@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from tokencritic.errors import InputError
-from tokencritic.files import write_atomically
+from tokencritic.files import read_json, write_atomically
 from tokencritic.models.classifier import Classifier
 from tokencritic.models.critic import Critic
 from tokencritic.models.generator import Generator
-from tokencritic.models.saved import SavedModel, find_file, read_json
+from tokencritic.models.saved import SavedModel, find_file
 from tokencritic.sampling.settings import SamplingSettings
 from tokencritic.tokenizers import loading
 

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from tokencritic.contracts import ImageClassifier
 from tokencritic.errors import InputError
 from tokencritic.models.saved import SavedModel
 
@@ -30,15 +31,15 @@ class ClassifierConfig:
 
     def __post_init__(self) -> None:
         for name in ("channels", "num_classes", "blocks"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} is {getattr(self, name)}; it must be at least 1")
+            if (value := vars(self)[name]) < 1:
+                raise InputError(f"{name} is {value}; it must be at least 1")
         if self.image_size < 8:
             raise InputError(f"image_size is {self.image_size}; it must be at least 8")
         if self.width < 1 or self.width % _GROUPS:
             raise InputError(f"width is {self.width}; it must be a positive multiple of {_GROUPS}")
 
 
-class Classifier(SavedModel):
+class Classifier(SavedModel, ImageClassifier):
     """Residual convolutions at half, quarter and eighth resolution, then the mean over places."""
 
     Config = ClassifierConfig

@@ -15,17 +15,13 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntry
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from tokencritic.contracts import Part
 from tokencritic.errors import InputError
-from tokencritic.files import write_atomically
+from tokencritic.files import read_json, write_atomically
 from tokencritic.pretrained import place_of
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
-
-
-# The metadata of a config's field that models made before it do not have: with its default they stay what they were, and so do
-# the tokens made with them.
-ADDED_LATER = {"added": "later"}
 
 
 def with_weights(digest: Any, module: nn.Module) -> str:
@@ -36,7 +32,7 @@ def with_weights(digest: Any, module: nn.Module) -> str:
     return digest.hexdigest()
 
 
-class SavedModel(nn.Module, PyTorchModelHubMixin, license="apache-2.0", library_name="token-critic"):
+class SavedModel(nn.Module, Part, PyTorchModelHubMixin, license="apache-2.0", library_name="token-critic"):
     """A module made from one frozen dataclass, `Config`, with `save_pretrained`, `from_pretrained` and `push_to_hub`."""
 
     Config: type[Any]
@@ -45,16 +41,13 @@ class SavedModel(nn.Module, PyTorchModelHubMixin, license="apache-2.0", library_
         super().__init__()
         self.config = config
 
-    def fingerprint(self) -> str:
-        """A sha256 of the config and every weight: what made with one model must not be mixed with another's.
+    @property
+    def networks(self) -> tuple[nn.Module, ...]:
+        return (self,)
 
-        A field of the config that is `ADDED_LATER` counts only where it differs from its default.
-        """
-        config = dataclasses.asdict(self.config)
-        for field in dataclasses.fields(self.config):
-            if field.metadata == ADDED_LATER and config[field.name] == field.default:
-                del config[field.name]
-        digest = hashlib.sha256(json.dumps(config, sort_keys=True).encode())
+    def fingerprint(self) -> str:
+        """A sha256 of the config and every weight: what is made with one model must not be mixed with another's."""
+        digest = hashlib.sha256(json.dumps(dataclasses.asdict(self.config), sort_keys=True).encode())
         return with_weights(digest, self)
 
     def save_pretrained(
@@ -160,17 +153,6 @@ def _fetch_file(hub_id: str, name: str, **hub_arguments: Any) -> Path:
     return Path(hf_hub_download(hub_id, name, **hub_arguments))
 
 
-def read_json(file: Path) -> dict[str, Any]:
-    """A JSON object."""
-    try:
-        values = json.loads(file.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise InputError(f"{file} is not JSON: {error}") from error
-    if not isinstance(values, dict):
-        raise InputError(f"{file} holds a {type(values).__name__}; expected an object")
-    return values
-
-
 def read_config(file: Path, config_type: type[Any]) -> Any:
     """The dataclass from its JSON; unknown, missing and impossible values are errors."""
     values = read_json(file)
@@ -179,7 +161,7 @@ def read_config(file: Path, config_type: type[Any]) -> Any:
         raise InputError(f"{file} has {unknown}; a {config_type.__name__} knows {sorted(names)}")
     for field in dataclasses.fields(config_type):
         if field.name in values and not _is_a(values[field.name], field.type):
-            right = getattr(field.type, "__name__", field.type)
+            right = field.type.__name__  # pyright: ignore[reportAttributeAccessIssue, reportOptionalMemberAccess]
             raise InputError(f"{file}: {field.name} is {values[field.name]!r}; expected {right}")
     try:
         return config_type(**values)

@@ -6,7 +6,7 @@ is the codes, then the classes, then (with `null_class`) one class that stands f
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
+from tokencritic.contracts import Trunk
 from tokencritic.errors import InputError, check_range
 from tokencritic.masking import take
 
@@ -48,8 +49,8 @@ class TransformerConfig:
 
     def __post_init__(self) -> None:
         for name in ("num_tokens", "codebook_size", "width", "layers", "heads", "mlp_width"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} is {getattr(self, name)}; it must be at least 1")
+            if (value := vars(self)[name]) < 1:
+                raise InputError(f"{name} is {value}; it must be at least 1")
         if self.num_classes < 0:
             raise InputError(f"num_classes is {self.num_classes}; it must be 0 or more")
         if self.null_class and not self.num_classes:
@@ -73,16 +74,14 @@ class TransformerConfig:
         return self.mask_id + 1
 
 
-class Trunk(nn.Module):
-    """Tokens and a class in, one vector per token out.
-
-    recompute_activations: set it to True to train in less memory: the backward pass computes each block once more.
-    """
+class TransformerTrunk(Trunk):
+    """The official MaskGIT's transformer without its heads."""
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
-        self.config = config
-        self.recompute_activations = False
+        self.config, self.width = config, config.width
+        self.num_tokens, self.codebook_size, self.mask_id = config.num_tokens, config.codebook_size, config.mask_id
+        self.num_classes, self.null_class = config.num_classes, config.null_class
         self.prefix = 1 if config.num_classes else 0  # the class token stands in front
         self.words = nn.Embedding(config.vocabulary_size, config.width)
         self.positions = nn.Embedding(self.prefix + config.num_tokens, config.width)
@@ -96,10 +95,6 @@ class Trunk(nn.Module):
     def forward(
         self, tokens: Tensor, labels: Tensor | None, positions: Tensor | None = None, extra: Tensor | None = None
     ) -> Tensor:
-        """tokens: (b, n) in the vocabulary; labels: (b,); positions: which tokens' vectors are wanted (see `take`).
-
-        extra: (b, n, d), added to the embeddings. Returns (b, n, d), or (b, k, d) or (m, d) for the positions.
-        """
         # fmt: off
         ids = self._prepend_class(tokens, labels)                         # b s     s = n + 1 with classes, else n
         x = self.words(ids) + self.positions.weight                       # b s d
@@ -114,6 +109,14 @@ class Trunk(nn.Module):
         # fmt: on
         return self.readout_norm(gelu(self.readout(self.final_norm(x))))
 
+    def first_layers(self, layers: int, dropout: float) -> "TransformerTrunk":
+        if not 1 <= layers <= self.config.layers:
+            raise InputError(f"layers is {layers}; the trunk has {self.config.layers}, give 1 to {self.config.layers}")
+        trunk = TransformerTrunk(replace(self.config, layers=layers, dropout=dropout)).to(self.words.weight)
+        wanted = trunk.state_dict().keys()
+        trunk.load_state_dict({name: value for name, value in self.state_dict().items() if name in wanted})
+        return trunk
+
     def _run(self, block: nn.Module, x: Tensor, positions: Tensor | None = None) -> Tensor:
         if self.recompute_activations and self.training and torch.is_grad_enabled():
             return checkpoint(block, x, positions, use_reentrant=False)
@@ -126,8 +129,8 @@ class Trunk(nn.Module):
         if not self.prefix:
             return tokens
         if labels is None or labels.shape != tokens.shape[:1]:
-            came = "None" if labels is None else f"of shape {tuple(labels.shape)}"
-            raise InputError(f"labels is {came}; expected one label for each of {len(tokens)} images")
+            got = "None" if labels is None else f"of shape {tuple(labels.shape)}"
+            raise InputError(f"labels is {got}; expected one label for each of {len(tokens)} images")
         if not labels.is_cuda and not torch.compiler.is_compiling():  # on a GPU the look would stall the queue
             check_range("labels", labels, config.num_labels)
         return torch.cat([labels[:, None] + config.codebook_size, tokens], dim=1)

@@ -1,158 +1,163 @@
-"""Which tokens to trust: each scorer is a callable from a `Proposal` to scores (b, n), higher = more real.
-
-The loop hides the lowest, after adding the scorer's `noise(proposal)` if it has such a method: scores are what it thinks,
-and what pictures show; noise is chance in what is hidden. A scorer whose `revokes` is False gives +inf to tokens that
-were visible, so that a kept token stays kept; one without the attribute is taken to revoke. `revokes` may also be a
-function of the step.
-"""
+"""The scorers: which tokens to trust. Each class implements one row of `SAMPLERS` in settings.py."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal, Protocol, get_args
+from typing import ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from tokencritic.adapters import as_critic
+from tokencritic.contracts import MaskedGenerator, Proposal, Scorer, TokenCritic
 from tokencritic.errors import InputError
-from tokencritic.sampling.propose import Proposal, Step
+from tokencritic.plan import Step
+from tokencritic.sampling.settings import NoiseKind, SamplingSettings, check_noise, check_window, in_window
 
-NoiseOn = Literal["probability", "logit", "odds"]
-_EARLY_NOISE = 12.0  # of confidence before the critic: little more than a random choice
-
-
-class Scorer(Protocol):
-    """Anything callable on a proposal."""
-
-    def __call__(self, proposal: Proposal, /) -> Tensor: ...
+Grid = tuple[int, int]
 
 
-class AnyCritic(Protocol):
-    """Anything callable on complete tokens and labels that gives one logit per token, higher = more real."""
+class NamedScorer(Scorer):
+    """A scorer that a name in `SAMPLERS` stands for: `class MyScorer(NamedScorer, name="mine")`."""
 
-    def __call__(self, tokens: Tensor, labels: Tensor | None, /) -> Tensor: ...
+    named: ClassVar[dict[str, type["NamedScorer"]]] = {}
+
+    def __init_subclass__(cls, name: str) -> None:
+        NamedScorer.named[name] = cls
+
+    @classmethod
+    def from_settings(cls, settings: SamplingSettings, critic: TokenCritic | None, grid: Grid | None) -> Scorer:
+        """The scorer that settings ask for. critic: the model's, or None; grid: (height, width) of the tokens, or None."""
+        return cls()
+
+
+def make_scorer(settings: SamplingSettings, critic: TokenCritic | None, grid: Grid | None = None) -> Scorer:
+    """The scorer that settings ask for, of a model with these parts."""
+    settings = settings.of(critic is not None)
+    return NamedScorer.named[str(settings.sampler)].from_settings(settings, critic, grid)
 
 
 @dataclass(frozen=True)
-class CriticScorer:
+class CriticScorer(NamedScorer, name="critic"):
     """Token-Critic, Algorithm 2 line 5: p_phi + n(t), with n(t) = K u t/T and u uniform in [-0.5, 0.5].
 
-    selection_noise: K. noise_on: what the noise is added to: the probability, as in the paper, or the logit; or "odds",
-    Gumbel noise of size K on the logit, the same at all steps: tokens are then kept in proportion to their odds of being
-    original, to the power of 1/K. A ranking always keeps the typical; a draw by the odds keeps the rare too, as often as
-    it is real.
-    critic_from, critic_until: the critic chooses while critic_until < t/T <= critic_from, MaskGIT's confidence before and
-    after, and what is kept then stays kept. 1 and 0, the paper's, are the critic from the first step to the last. Before,
-    confidence has so much noise that it chooses almost at random, which leaves the images their variety; after, its
-    published noise. Where a critic knows little, its passes are better spent on more steps.
-    A critic with a true `reads_mask` is also given the mask the proposal was drawn under (the paper's ablation).
+    critic: any callable from complete tokens and labels to one logit per token. selection_noise: K.
+    noise_kind: "uniform" is the paper's. "gumbel" adds Gumbel noise of size K to the logit, the same at all steps: tokens are
+    then kept in proportion to their odds of being original, to the power of 1/K.
     """
 
-    critic: AnyCritic
+    critic: TokenCritic | Callable[..., Tensor]
     selection_noise: float = 0.2
-    noise_on: NoiseOn = "probability"
-    critic_from: float = 1.0
-    critic_until: float = 0.0
+    noise_kind: NoiseKind = "uniform"
 
     def __post_init__(self) -> None:
         check_noise(self.selection_noise)
-        check_times(self.critic_from, self.critic_until)
-        if self.noise_on not in get_args(NoiseOn):
-            raise InputError(f"noise_on is {self.noise_on!r}; choose one of {', '.join(get_args(NoiseOn))}")
+        object.__setattr__(self, "critic", as_critic(self.critic))
 
-    def revokes(self, step: Step) -> bool:
-        return chooses(step, self.critic_from, self.critic_until)
+    @classmethod
+    def from_settings(cls, settings: SamplingSettings, critic: TokenCritic | None, grid: Grid | None) -> Scorer:
+        if critic is None:
+            raise InputError("sampler is critic but the model has none; choose another sampler")
+        return windowed(cls(critic, settings.selection_noise or 0.0, settings.noise_kind), settings)
 
-    def __call__(self, proposal: Proposal) -> Tensor:
-        if not self.revokes(proposal.step):
-            return ConfidenceScorer()(proposal)
-        if getattr(self.critic, "reads_mask", False):
-            logits = self.critic(proposal.tokens, proposal.labels, mask=proposal.mask)  # pyright: ignore[reportCallIssue]
-        else:
-            logits = self.critic(proposal.tokens, proposal.labels)
-        return logits.float().sigmoid() if self.noise_on == "probability" else logits.float()
+    @property
+    def networks(self) -> tuple[nn.Module, ...]:
+        return self.critic.networks  # pyright: ignore[reportFunctionMemberAccess]
+
+    def score(self, proposal: Proposal) -> Tensor:
+        critic: TokenCritic = self.critic  # pyright: ignore[reportAssignmentType]
+        asked = (proposal.tokens, proposal.labels)
+        logits = (critic(*asked, proposal.mask) if critic.reads_mask else critic(*asked)).float()
+        return logits.sigmoid() if self.noise_kind == "uniform" else logits
 
     def noise(self, proposal: Proposal) -> Tensor | float:
-        if not self.revokes(proposal.step):
-            return _noise_of_confidence(proposal, self.critic_from)
         if self.selection_noise == 0:
             return 0.0
-        if self.noise_on == "odds":
-            return self.selection_noise * _gumbel(proposal)
+        if self.noise_kind == "gumbel":
+            return self.selection_noise * proposal.selection_gumbel()
         return self.selection_noise * proposal.step.time * (proposal.selection_uniforms() - 0.5)
 
+    def check(self, generator: MaskedGenerator) -> None:
+        critic: TokenCritic = self.critic  # pyright: ignore[reportAssignmentType]
+        sizes = {
+            "num_tokens": (critic.num_tokens, generator.num_tokens),
+            "codebook_size": (critic.codebook_size, generator.codebook_size),
+            "num_classes": (critic.num_classes, generator.num_classes),
+        }
+        for name, (theirs, ours) in sizes.items():
+            if theirs not in (None, ours):
+                raise InputError(f"the critic's {name} is {theirs} but the generator's is {ours}; they must be equal")
+
 
 @dataclass(frozen=True)
-class ChanceScorer:
-    """The critic's control: chance chooses in its place, among all tokens alike, and needs no network for it.
+class RandomRemaskScorer(NamedScorer, name="random-remask"):
+    """The critic's control: random scores for all tokens alike, without a network.
 
-    critic_from, critic_until: chance chooses while the critic would, MaskGIT's confidence before and after. What a
-    `CriticScorer` gains over this is due to the critic's choice, and what this gains over MaskGIT to taking tokens back.
+    What a `CriticScorer` gains over this is due to the critic's choice, and what this gains over MaskGIT to re-masking.
     """
 
-    critic_from: float = 1.0
-    critic_until: float = 0.0
+    @classmethod
+    def from_settings(cls, settings: SamplingSettings, critic: TokenCritic | None, grid: Grid | None) -> Scorer:
+        return windowed(cls(), settings)
 
-    def __post_init__(self) -> None:
-        check_times(self.critic_from, self.critic_until)
-
-    def revokes(self, step: Step) -> bool:
-        return chooses(step, self.critic_from, self.critic_until)
-
-    def __call__(self, proposal: Proposal) -> Tensor:
-        if not self.revokes(proposal.step):
-            return ConfidenceScorer()(proposal)
+    def score(self, proposal: Proposal) -> Tensor:
         return proposal.selection_uniforms()
-
-    def noise(self, proposal: Proposal) -> Tensor | float:
-        if not self.revokes(proposal.step):
-            return _noise_of_confidence(proposal, self.critic_from)
-        return 0.0
 
 
 @dataclass(frozen=True)
-class ConfidenceScorer:
+class ConfidenceScorer(NamedScorer, name="confidence"):
     """MaskGIT: the generator's own log probability plus Gumbel noise, annealed to 0; kept tokens stay kept.
 
     selection_noise: the published choice temperature, 4.5 at 256 x 256.
     """
 
     selection_noise: float = 4.5
-    revokes = False
 
     def __post_init__(self) -> None:
         check_noise(self.selection_noise)
 
-    def __call__(self, proposal: Proposal) -> Tensor:
+    @classmethod
+    def from_settings(cls, settings: SamplingSettings, critic: TokenCritic | None, grid: Grid | None) -> Scorer:
+        return cls(settings.selection_noise or 0.0)
+
+    def score(self, proposal: Proposal) -> Tensor:
         return proposal.log_probs()
 
     def noise(self, proposal: Proposal) -> Tensor | float:
         if self.selection_noise == 0:
             return 0.0
-        return self.selection_noise * proposal.step.time_after * _gumbel(proposal)
+        return self.selection_noise * proposal.step.time_after * proposal.selection_gumbel()
+
+    def revokes(self, step: Step) -> bool:
+        return False
 
 
 @dataclass(frozen=True)
-class RandomScorer:
-    """A uniformly random choice among the tokens just drawn; kept tokens stay kept."""
+class RandomOrderScorer(NamedScorer, name="random-order"):
+    """A uniformly random choice among the tokens just sampled; kept tokens stay kept."""
 
-    revokes = False
-
-    def __call__(self, proposal: Proposal) -> Tensor:
+    def score(self, proposal: Proposal) -> Tensor:
         return proposal.selection_uniforms().masked_fill(~proposal.mask, torch.inf)
 
+    def revokes(self, step: Step) -> bool:
+        return False
+
 
 @dataclass(frozen=True)
-class HaltonScorer:
+class HaltonScorer(NamedScorer, name="halton"):
     """Tokens are kept in the order of a Halton sequence over the grid, which spreads each step's tokens evenly.
 
     grid: (height, width); None for a square. The order is the same for every image.
     """
 
-    grid: tuple[int, int] | None = None
-    revokes = False
+    grid: Grid | None = None
 
-    def __call__(self, proposal: Proposal) -> Tensor:
+    @classmethod
+    def from_settings(cls, settings: SamplingSettings, critic: TokenCritic | None, grid: Grid | None) -> Scorer:
+        return cls(grid)
+
+    def score(self, proposal: Proposal) -> Tensor:
         num_tokens = proposal.tokens.shape[1]
         grid = self.grid or (math.isqrt(num_tokens), math.isqrt(num_tokens))
         if math.prod(grid) != num_tokens:
@@ -161,6 +166,55 @@ class HaltonScorer:
             )
         ranks = torch.tensor(halton_ranks(*grid), dtype=torch.float32, device=proposal.tokens.device)
         return torch.where(proposal.mask, -ranks, torch.inf)
+
+    def revokes(self, step: Step) -> bool:
+        return False
+
+
+@dataclass(frozen=True)
+class WindowScorer(Scorer):
+    """Three scorers, one after the other: `inside` while t/T is in the window (end, start], `before` and `after` around it."""
+
+    window: tuple[float, float]
+    inside: Scorer
+    before: Scorer
+    after: Scorer
+
+    def __post_init__(self) -> None:
+        check_window(self.window)
+
+    @property
+    def networks(self) -> tuple[nn.Module, ...]:
+        return (*self.inside.networks, *self.before.networks, *self.after.networks)
+
+    def at(self, step: Step) -> Scorer:
+        """The scorer of a step."""
+        if in_window(self.window, step):
+            return self.inside
+        return self.before if step.time > self.window[0] else self.after
+
+    def score(self, proposal: Proposal) -> Tensor:
+        return self.at(proposal.step).score(proposal)
+
+    def noise(self, proposal: Proposal) -> Tensor | float:
+        return self.at(proposal.step).noise(proposal)
+
+    def revokes(self, step: Step) -> bool:
+        return self.at(step).revokes(step)
+
+    def check(self, generator: MaskedGenerator) -> None:
+        for scorer in (self.inside, self.before, self.after):
+            scorer.check(generator)
+
+
+def windowed(scorer: Scorer, settings: SamplingSettings) -> Scorer:
+    """The scorer inside the settings' critic window, and MaskGIT's confidence around it.
+
+    Before the window, confidence has so much noise that it chooses almost at random, which leaves the images their variety.
+    """
+    if settings.critic_window == (1, 0):
+        return scorer
+    return WindowScorer(settings.critic_window, scorer, ConfidenceScorer(settings.early_noise), ConfidenceScorer())
 
 
 @lru_cache
@@ -182,41 +236,3 @@ def _place(index: int, base: int, size: int) -> int:
         index, digit = divmod(index, base)
         mirrored, scale = mirrored * base + digit, scale * base
     return mirrored * size // scale
-
-
-def _noise_of_confidence(proposal: Proposal, critic_from: float) -> Tensor | float:
-    """Of confidence where it is not the critic's turn: much before it, the published one after it."""
-    early = proposal.step.time > critic_from
-    return (ConfidenceScorer(_EARLY_NOISE) if early else ConfidenceScorer()).noise(proposal)
-
-
-def _gumbel(proposal: Proposal) -> Tensor:
-    """This step's standard Gumbel noise, (b, n)."""
-    return -(-proposal.selection_uniforms().log()).log()
-
-
-def revokes_at(scorer: Scorer, step: Step) -> bool:
-    """Whether a scorer may hide a kept token again at a step."""
-    revokes: Any = getattr(scorer, "revokes", True)
-    return bool(revokes(step) if callable(revokes) else revokes)
-
-
-def chooses(step: Step, critic_from: float, critic_until: float) -> bool:
-    """Whether it is the critic's turn."""
-    return critic_until < step.time <= critic_from
-
-
-def check_times(critic_from: float, critic_until: float) -> None:
-    """Times t/T. Whether the critic has chosen before it hands over is for `SamplingSettings.check_critic_chooses` to say."""
-    if not 0 <= critic_until < 1:
-        raise InputError(f"critic_until is {critic_until}; it must be 0 or more, and less than 1")
-    if not critic_until < critic_from <= 1:
-        raise InputError(
-            f"critic_from is {critic_from:g} and critic_until {critic_until:g}; the first must be the larger, and 1 at most"
-        )
-
-
-def check_noise(selection_noise: float) -> None:
-    """Selection noise is a finite number of 0 or more."""
-    if not (math.isfinite(selection_noise) and selection_noise >= 0):
-        raise InputError(f"selection_noise is {selection_noise}; it must be a number of 0 or more")

@@ -1,204 +1,357 @@
-"""How to sample, as one value: what a model folder keeps as its defaults and a command line overrides."""
+"""How to sample: the table of samplers, the settings as one value, and how a model's own settings resolve.
+
+Importable without torch: the command line, tables, plots and the studio read the table of samplers from here.
+"""
 
 import dataclasses
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from numbers import Integral
+from pathlib import Path
 from typing import Any, Literal, get_args
 
-import torch
-from torch import Tensor
-
 from tokencritic.errors import InputError
-from tokencritic.masking import Schedule
-from tokencritic.sampling.loop import Temperature, sample, temperature_range
-from tokencritic.sampling.propose import Proposal, Step
-from tokencritic.sampling.refine import refine
-from tokencritic.sampling.scorers import (
-    ChanceScorer,
-    ConfidenceScorer,
-    CriticScorer,
-    HaltonScorer,
-    NoiseOn,
-    RandomScorer,
-    Scorer,
-    check_noise,
-    check_times,
-    chooses,
-)
+from tokencritic.files import read_json
+from tokencritic.plan import Plan, Step
 
-Sampler = Literal["critic", "chance", "confidence", "random", "halton"]
+Temperature = float | tuple[float, float]
+NoiseKind = Literal["uniform", "gumbel"]
 RejectBy = Literal["classifier", "critic"]
-# Those that take tokens back, while t/T is between two times.
-REVOKING: frozenset[Sampler] = frozenset({"critic", "chance"})
-# What differs in refining: the critic chooses all the time.
-REFINING: dict[str, Any] = {"steps": 9, "critic_from": 1.0, "critic_until": 0.0}
+REFINEMENT_RATIO = 0.6  # the paper's share of tokens that refinement hides first
+
+
+@dataclass(frozen=True)
+class Sampler:
+    """A row of the table of samplers.
+
+    title, colour, score_title: in tables and pictures. summary: in help texts. settings: those of `SamplingSettings` that it
+    has beside the common ones. default_noise: its `selection_noise` where none is given. uses_critic: it evaluates the critic.
+    revokes: it re-masks visible tokens inside the critic window. refines: it can judge tokens that it did not sample.
+    """
+
+    name: str
+    title: str
+    colour: str
+    summary: str
+    score_title: str = "rank of score"
+    settings: tuple[str, ...] = ()
+    default_noise: float | None = None
+    uses_critic: bool = False
+    revokes: bool = False
+    refines: bool = True
+
+
+_WINDOW = ("critic_window", "early_noise")
+
+# Adding a sampler is one row here and one class in scorers.py. Colours are of Okabe and Ito, told apart by all eyes.
+SAMPLERS: dict[str, Sampler] = {
+    row.name: row
+    for row in (
+        Sampler(
+            "critic",
+            "Token-Critic",
+            "#0072B2",
+            "the critic's scores (Algorithm 2)",
+            score_title="critic's score",
+            settings=("selection_noise", "noise_kind", *_WINDOW),
+            default_noise=0.2,
+            uses_critic=True,
+            revokes=True,
+        ),
+        Sampler(
+            "random-remask",
+            "Random re-masking",
+            "#CC79A7",
+            "random scores in place of the critic's, the control",
+            settings=_WINDOW,
+            revokes=True,
+        ),
+        Sampler(
+            "confidence",
+            "MaskGIT",
+            "#D55E00",
+            "the generator's confidence",
+            score_title="confidence rank",
+            settings=("selection_noise",),
+            default_noise=4.5,
+            refines=False,
+        ),
+        Sampler("random-order", "Random order", "#009E73", "a random order", score_title="random score"),
+        Sampler("halton", "Halton order", "#000000", "an evenly spread order", score_title="order"),
+    )
+}
+# What a caller's change of sampler leaves as it is: the rest is what suits one sampler and harms another.
+_SHARED = ("steps", "candidates", "reject_by")
 
 
 @dataclass(frozen=True)
 class SamplingSettings:
-    """Arguments of `sample`, of the scorer it is given, and of rejection.
+    """How to sample.
 
-    sampler: who chooses; None is the critic where there is one, else the generator's confidence. "chance" chooses in place of
-        the critic, the control of what the critic's choice is worth.
-    selection_noise: None is the scorer's own default. noise_on: what the critic's is added to.
-    critic_from, critic_until: the critic chooses while t/T is between them, MaskGIT's confidence before and after; 1 and 0 is
-        the critic all the time. However late and in however few steps it begins, the last choice is its.
+    sampler: a name of `SAMPLERS`; None is the critic where the model has one, else the generator's confidence.
+    steps: T. temperature: of the sampled codes, one number or (start, end) for T(t) = (start - end) t/T + end; 0 is greedy.
+    selection_noise: K; None is the sampler's default. noise_kind: the critic's noise: "uniform" on the probability, annealed,
+    as in the paper, or "gumbel" on the logit, constant.
+    critic_window: (start, end), the critic is active for t/T in (end, start]; the generator's confidence chooses before and
+    after. early_noise: of confidence before the window.
     guidance: classifier-free guidance scale, 1 is none.
-    candidates: how many images are drawn for each that is kept; the paper's acceptance rate is 1 / candidates.
-    reject_by: which of them is kept: the one whose class the classifier finds likeliest, or the one the critic trusts most.
+    candidates: images sampled for each that is kept (rejection); the paper's acceptance rate is 1 / candidates.
+    reject_by: keep the candidate whose class the classifier finds likeliest, or the one that the critic trusts most.
     """
 
-    sampler: Sampler | None = None
+    sampler: str | None = None
     steps: int = 18
     temperature: Temperature = 1.0
     selection_noise: float | None = None
-    noise_on: NoiseOn = "probability"
-    critic_from: float = 1.0
-    critic_until: float = 0.0
-    schedule: Schedule = "cosine"
-    passes_per_level: int = 1
+    noise_kind: NoiseKind = "uniform"
+    critic_window: tuple[float, float] = (1.0, 0.0)
+    early_noise: float = 12.0
     guidance: float = 1.0
     candidates: int = 1
     reject_by: RejectBy = "classifier"
 
     def __post_init__(self) -> None:
-        if self.sampler is not None and self.sampler not in get_args(Sampler):
-            raise InputError(f"sampler is {self.sampler!r}; choose one of {', '.join(get_args(Sampler))}")
-        if isinstance(self.temperature, list):  # as JSON has it
-            object.__setattr__(self, "temperature", tuple(self.temperature))
-        for name in ("steps", "passes_per_level", "candidates"):
-            value = getattr(self, name)
+        for name in ("temperature", "critic_window"):
+            if isinstance(value := vars(self)[name], list):  # as JSON has it
+                object.__setattr__(self, name, tuple(value))
+        choices = {"sampler": (None, *SAMPLERS), "noise_kind": get_args(NoiseKind), "reject_by": get_args(RejectBy)}
+        for name, known in choices.items():
+            if (value := vars(self)[name]) not in known:
+                raise InputError(f"{name} is {value!r}; choose one of {', '.join(filter(None, known))}")
+        for name in ("steps", "candidates"):
+            value = vars(self)[name]
             if not isinstance(value, Integral) or value < 1:
                 raise InputError(f"{name} is {value!r}; it must be an integer, at least 1")
-        if self.reject_by not in get_args(RejectBy):
-            raise InputError(f"reject_by is {self.reject_by!r}; choose one of {', '.join(get_args(RejectBy))}")
-        if self.schedule not in get_args(Schedule):
-            raise InputError(f"schedule is {self.schedule!r}; choose one of {', '.join(get_args(Schedule))}")
-        if self.noise_on not in get_args(NoiseOn):
-            raise InputError(f"noise_on is {self.noise_on!r}; choose one of {', '.join(get_args(NoiseOn))}")
         if not math.isfinite(self.guidance):
             raise InputError(f"guidance is {self.guidance}; it must be a number")
-        if self.selection_noise is not None:
-            check_noise(self.selection_noise)
-        check_times(self.critic_from, self.critic_until)
+        for name, value in (("selection_noise", self.selection_noise), ("early_noise", self.early_noise)):
+            if value is not None:
+                check_noise(value, name)
+        check_window(self.critic_window)
         temperature_range(self.temperature)
 
-    def scorer(self, critic: Any | None, grid: tuple[int, int] | None = None) -> Scorer:
-        """critic: the model's, or None; grid: (height, width) of the tokens."""
-        noise: dict[str, Any] = {} if self.selection_noise is None else {"selection_noise": self.selection_noise}
-        sampler = self.chosen_sampler(critic is not None)
-        if sampler == "critic":
-            if critic is None:
-                raise InputError(
-                    "sampler is critic but the model has none; choose confidence, random, halton or chance"
-                )
-            since, until = self._times
-            return CriticScorer(critic, noise_on=self.noise_on, critic_from=since, critic_until=until, **noise)
-        if sampler == "chance":
-            return ChanceScorer(*self._times)
-        if sampler == "confidence":
-            return ConfidenceScorer(**noise)
-        return RandomScorer() if sampler == "random" else HaltonScorer(grid)
+    def of(self, has_critic: bool) -> "SamplingSettings":
+        """These settings with the sampler and its noise named, for a model with or without a critic."""
+        row = self.row(has_critic)
+        noise = row.default_noise if self.selection_noise is None else self.selection_noise
+        return dataclasses.replace(self, sampler=row.name, selection_noise=noise)
+
+    def row(self, has_critic: bool) -> Sampler:
+        """The row of the sampler that a model with or without a critic uses."""
+        return SAMPLERS[self.sampler or ("critic" if has_critic else "confidence")]
+
+    def in_effect(self, has_critic: bool) -> dict[str, Any]:
+        """Every setting as a JSON value with nothing left open; None for those that the sampler does not have."""
+        named = self.of(has_critic)
+        own = SAMPLERS[str(named.sampler)].settings
+        of_samplers = {name for row in SAMPLERS.values() for name in row.settings}
+        values = {name: v if name not in of_samplers or name in own else None for name, v in vars(named).items()}
+        window = None if values["critic_window"] is None else list(self.critic_window)
+        reject_by = self.reject_by if self.candidates > 1 else None
+        temperature = list(temperature_range(self.temperature))
+        return values | {"temperature": temperature, "critic_window": window, "reject_by": reject_by}
 
     @property
     def probabilities(self) -> bool:
         """Whether the critic's scores are probabilities at every step."""
-        return self.noise_on == "probability" and (self.critic_from, self.critic_until) == (1, 0)
+        return self.noise_kind == "uniform" and self.critic_window == (1, 0)
 
-    @property
-    def _times(self) -> tuple[float, float]:
-        """From and until when the critic chooses; the last choice is that of the last step but one, at t/T = 2/T."""
-        return max(self.critic_from, min(1.0, 2 / self.steps)), self.critic_until
+    def in_window(self, step: Step) -> bool:
+        """Whether the critic window contains a step."""
+        return in_window(self.critic_window, step)
 
-    def chosen_sampler(self, has_critic: bool) -> Sampler:
-        """The sampler that a model with or without a critic uses."""
-        return self.sampler or ("critic" if has_critic else "confidence")
+    def nfe(self, num_tokens: int, has_critic: bool = True, refine_ratio: float | None = None) -> int:
+        """Network evaluations per image: what comparisons of samplers are to be made at.
 
-    def passes(self, num_tokens: int, has_critic: bool = True, refine_ratio: float | None = None) -> int:
-        """Network passes for one image by itself: what comparisons of samplers are to be made at.
-
-        The passes of generator and critic that the loop really runs, for every candidate, and one more of each candidate to
-        rank it where there are several. Guidance makes each generator pass two. Decoding to pixels is not counted.
-        num_tokens: of an image. has_critic: whether the model has one, which decides what sampler None means.
-        refine_ratio: count a refinement that hides this share first, instead of an image from nothing.
+        Counts the evaluations of generator and critic in the plan that the loop runs, for every candidate, and one more for
+        each candidate to rank it where there are several. Guidance makes each generator evaluation two. Decoding is not
+        counted. refine_ratio: count a refinement that hides this share first, instead of an image from nothing.
         """
-        sampler = self.chosen_sampler(has_critic)
-        times = self._times if sampler in REVOKING else None
-        loop = self.steps, self.schedule, self.passes_per_level
-        generated, judged = _count_passes(num_tokens, *loop, times, refine_ratio)
-        drawn = generated * (1 if self.guidance == 1 else 2) + (judged if sampler == "critic" else 0)
-        return drawn if self.candidates == 1 else self.candidates * (drawn + 1)
+        row = self.row(has_critic)
+        window = self.critic_window if row.revokes else None
+        generated, chosen = _count_evaluations(num_tokens, self.steps, window, refine_ratio)
+        sampled = generated * (1 if self.guidance == 1 else 2) + (chosen if row.uses_critic else 0)
+        return sampled if self.candidates == 1 else self.candidates * (sampled + 1)
 
-    def check_critic_chooses(self, num_tokens: int, has_critic: bool = True) -> None:
-        """A critic that hands over before it has chosen once is none: the images would be MaskGIT's under its name. Chance in
-        its place would be none either.
-        """
-        sampler = self.chosen_sampler(has_critic)
-        if self.critic_until == 0 or self.steps == 1 or sampler not in REVOKING:
+    def check_critic_window(self, num_tokens: int, has_critic: bool = True) -> None:
+        """Raises InputError if the critic window contains no step: the images would be MaskGIT's under another name."""
+        if self.steps == 1 or not self.row(has_critic).revokes:
             return
-        loop = self.steps, self.schedule, self.passes_per_level
-        if _count_passes(num_tokens, *loop, self._times, None)[1] == 0:
-            who = "the critic" if sampler == "critic" else sampler
+        if _count_evaluations(num_tokens, self.steps, self.critic_window, None)[1] == 0:
+            start, end = self.critic_window
             raise InputError(
-                f"critic_until is {self.critic_until:g}, too early for {who} to choose even once in {self.steps} steps "
-                f"of {num_tokens} tokens; take less, or more steps"
+                f"critic_window is {start:g} {end:g}; it contains none of {self.steps} steps of {num_tokens} tokens at which "
+                "the critic could choose; widen it, or take more steps"
             )
 
-    def by_chance(self) -> "SamplingSettings":
-        """A critic's control: chance in its place, and all else the same."""
-        return dataclasses.replace(self, sampler="chance", selection_noise=None, noise_on="probability")
+    def with_open_window(self, num_tokens: int) -> "SamplingSettings":
+        """These settings with the critic window widened, if it contains no step, until it contains one."""
+        plan = Plan.make([num_tokens], self.steps)
+        start, end = self.critic_window
+        start = max(start, min(1.0, 2 / self.steps))  # the last choice is that of the last step but one
+        times = [s.time for s, _ in plan.with_effect(lambda s: s.time <= start) if not s.is_last and s.time <= start]
+        if times and max(times) <= end:
+            end = max(0.0, round(max(times) - 0.05, 2))
+        return dataclasses.replace(self, critic_window=(start, end))
 
-    def loop_arguments(self) -> dict[str, Any]:
-        """What `sample` takes by name."""
-        names = ("steps", "temperature", "schedule", "passes_per_level")
-        return {name: getattr(self, name) for name in names}
+    def with_random_remasking(self) -> "SamplingSettings":
+        """The critic's control: random re-masking in its place, and all else the same."""
+        return dataclasses.replace(self, sampler="random-remask", selection_noise=None, noise_kind="uniform")
 
 
 @lru_cache
-def _count_passes(
-    num_tokens: int,
-    steps: int,
-    schedule: Schedule,
-    passes_per_level: int,
-    times: tuple[float, float] | None,
-    refine_ratio: float | None,
+def _count_evaluations(
+    num_tokens: int, steps: int, window: tuple[float, float] | None, refine_ratio: float | None
 ) -> tuple[int, int]:
-    """How often the loop calls its generator, and how often the critic chooses: found by running it with two that only count.
+    """How often the loop evaluates its generator, and how often it chooses inside the window (None for no window)."""
 
-    times: from and until when the critic chooses, or chance in its place; None for a sampler that takes nothing back.
+    def revokes(step: Step) -> bool:
+        return window is not None and in_window(window, step)
+
+    plan = Plan.make([num_tokens], steps, 1.0 if refine_ratio is None else refine_ratio)
+    run = [step for step, _ in plan.with_effect(revokes)]
+    chosen = [step for step in run if not step.is_last and revokes(step)]
+    return len(run), len(chosen) + (refine_ratio is not None and revokes(plan.start))
+
+
+def in_window(window: tuple[float, float], step: Step) -> bool:
+    """Whether t/T lies in (end, start] when the step begins."""
+    start, end = window
+    return end < step.time <= start
+
+
+def check_window(window: tuple[float, float]) -> None:
+    """A critic window is (start, end) with 0 <= end < start <= 1."""
+    if len(window) != 2 or not 0 <= window[1] < window[0] <= 1:
+        raise InputError(f"critic_window is {window}; it must be a start and an end with 0 <= end < start <= 1")
+
+
+def check_noise(value: float, name: str = "selection_noise") -> None:
+    """Noise is a finite number of 0 or more."""
+    if not (math.isfinite(value) and value >= 0):
+        raise InputError(f"{name} is {value}; it must be a number of 0 or more")
+
+
+def temperature_range(temperature: Temperature) -> tuple[float, float]:
+    """(start, end), checked. T(t) = a t/T + b in the paper has start = a + b and end = b."""
+    pair = tuple(temperature) if isinstance(temperature, tuple | list) else (temperature, temperature)
+    if len(pair) != 2:
+        raise InputError(f"temperature is {temperature}; give one number, or a pair (start, end)")
+    start, end = pair
+    if not (math.isfinite(start) and math.isfinite(end) and min(start, end) >= 0):
+        raise InputError(
+            f"temperature is {temperature}; it must be 0 (greedy) or positive, or a pair (start, end) of such"
+        )
+    return start, end
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What tuning found best for a sampler. nfe: at which. models: fingerprints of the parts it was tuned for, by name."""
+
+    settings: SamplingSettings
+    nfe: int
+    models: dict[str, str]
+
+
+def tuning_file(folder: Path, sampler: str, nfe: int) -> Path:
+    """Where the trials of a tuning lie."""
+    return folder / f"tuning-{sampler}-{nfe}.json"
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    """The settings of one model: its defaults, what tuning found, and how a caller's changes join them.
+
+    folder: where the files of tuning lie, None for a model that has no folder.
     """
-    generator, scorer = _CountingGenerator(), _CountingScorer(times)
-    loop: dict[str, Any] = {"steps": steps, "schedule": schedule, "passes_per_level": passes_per_level}
-    if refine_ratio is None:
-        sample(generator, scorer, None, [0], num_tokens=num_tokens, mask_id=1, **loop)
-    else:
-        tokens = torch.zeros(1, num_tokens, dtype=torch.int64)
-        refine(generator, scorer, tokens, None, ratio=refine_ratio, mask_id=1, **loop)
-    return generator.calls, scorer.calls
+
+    defaults: SamplingSettings
+    num_tokens: int
+    has_critic: bool
+    folder: Path | None = None
+
+    def changed(self, **changes: Any) -> SamplingSettings:
+        """The model's defaults with some settings changed.
+
+        Another sampler than the default one has its own temperature, noise and guidance, not those of the defaults: what suits
+        one harms another. Random re-masking in place of the critic keeps them: it is the control.
+        """
+        _check_names(changes)
+        changed = dataclasses.replace(self.defaults, **changes)
+        chosen, usual = changed.row(self.has_critic).name, self.defaults.row(self.has_critic).name
+        if chosen == usual:
+            return changed
+        if (chosen, usual) == ("random-remask", "critic"):
+            return dataclasses.replace(self.defaults.with_random_remasking(), **changes)
+        return SamplingSettings(**{name: vars(self.defaults)[name] for name in _SHARED} | changes)
+
+    def for_refinement(self, **changes: Any) -> SamplingSettings:
+        """The model's defaults for refinement: 9 steps, and the critic active from first to last unless changed."""
+        _check_names(changes)
+        sampler = changes.get("sampler")
+        if sampler in SAMPLERS and not SAMPLERS[sampler].refines:
+            able = ", ".join(row.name for row in SAMPLERS.values() if row.refines)
+            raise InputError(f"sampler is {sampler}, which knows only tokens it sampled itself; refine with {able}")
+        if not self.has_critic and sampler is None:
+            raise InputError("the model has no critic to say which tokens to refine")
+        if changes.get("critic_window", (1, 0))[0] != 1:
+            raise InputError(
+                f"critic_window is {changes['critic_window']}; refinement starts with the critic: start at 1"
+            )
+        return self.changed(**{"sampler": "critic", **REFINING, **changes})
+
+    def for_sampler(self, sampler: str) -> SamplingSettings:
+        """What suits a sampler, without rejection: the defaults for the sampler that they are made for; for another what
+        `at_nfe` finds at the NFE of those defaults.
+        """
+        plain = self.changed(candidates=1)
+        if sampler == plain.row(self.has_critic).name:
+            return dataclasses.replace(plain, sampler=sampler)
+        return self.at_nfe(sampler, plain.nfe(self.num_tokens, self.has_critic))
+
+    def at_nfe(self, sampler: str, nfe: int) -> SamplingSettings:
+        """The settings of a sampler at an NFE: those that tuning found best where it was run, else the model's own."""
+        found = self.tuned(sampler, nfe)
+        settings = self.changed(sampler=sampler) if found is None else found.settings
+        return self.fitted(dataclasses.replace(settings, sampler=sampler, candidates=1), nfe)
+
+    def fitted(self, settings: SamplingSettings, nfe: int) -> SamplingSettings:
+        """The settings with the fewest steps that come nearest to an NFE from below, and an open critic window."""
+        best, most = None, 0
+        for steps in range(
+            1, 2 * nfe + 1
+        ):  # a sampler that skips steps without effect takes more steps than evaluations
+            tried = dataclasses.replace(settings, steps=steps)
+            tried = tried.with_open_window(self.num_tokens) if tried.row(self.has_critic).revokes else tried
+            if most < (needed := tried.nfe(self.num_tokens, self.has_critic)) <= nfe:
+                best, most = tried, needed
+        if best is None:
+            least = dataclasses.replace(settings, steps=1).nfe(self.num_tokens, self.has_critic)
+            raise InputError(f"nfe is {nfe}; one step of these settings takes {least} already")
+        return best
+
+    def tuned(self, sampler: str, nfe: int) -> Tuned | None:
+        """What tuning found best for a sampler at this NFE, else at the nearest one; None without any."""
+        files: Iterable[Path] = () if self.folder is None else self.folder.glob(f"tuning-{sampler}-*.json")
+        by_nfe = {int(n): file for file in files if (n := file.stem.rsplit("-", maxsplit=1)[1]).isdecimal()}
+        if not by_nfe:
+            return None
+        nearest = min(sorted(by_nfe), key=lambda number: abs(number - nfe))
+        file = by_nfe[nearest]
+        try:
+            found = read_json(file)
+            return Tuned(SamplingSettings(**found["best"]), nearest, dict(found["models"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(f"{file} is not what tuning wrote: {error}") from error
 
 
-class _CountingGenerator:
-    """One code only, so that a pass costs nothing."""
-
-    def __init__(self) -> None:
-        self.calls = 0
-
-    def __call__(self, masked_tokens: Tensor, labels: Tensor | None, /) -> Tensor:
-        self.calls += 1
-        return torch.zeros(*masked_tokens.shape, 1)
+REFINING: dict[str, Any] = {"steps": 9, "critic_window": (1.0, 0.0)}
 
 
-class _CountingScorer:
-    """Hides what was hidden before, as a scorer that keeps tokens must, and counts only the choices that are a critic's."""
-
-    def __init__(self, times: tuple[float, float] | None) -> None:
-        self.calls, self.times = 0, times
-
-    def revokes(self, step: Step) -> bool:
-        return self.times is not None and chooses(step, *self.times)
-
-    def __call__(self, proposal: Proposal, /) -> Tensor:
-        self.calls += self.revokes(proposal.step)
-        return (~proposal.mask).float()
+def _check_names(changes: dict[str, Any]) -> None:
+    known = {field.name for field in dataclasses.fields(SamplingSettings)}
+    if unknown := sorted(changes.keys() - known):
+        raise InputError(f"unknown setting {unknown[0]!r}; choose from {', '.join(sorted(known))}")

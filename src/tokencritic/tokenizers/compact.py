@@ -4,14 +4,13 @@ All work is done at the resolution of the token grid, where it is matrix product
 few residual blocks mix neighbouring places, and the decoder mirrors the encoder.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tokencritic.errors import InputError
-from tokencritic.models.saved import ADDED_LATER
 from tokencritic.tokenizers.quantizer import Quantizer
 from tokencritic.tokenizers.tokenizer import Tokenizer
 
@@ -34,7 +33,7 @@ class CompactConfig:
     width: int = 64
     encoder_blocks: int = 1
     decoder_blocks: int = 2
-    encoder_kernel: int = field(default=3, metadata=ADDED_LATER)
+    encoder_kernel: int = 3
     codebook_size: int = 512
     code_width: int = 8
 

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from tokencritic.errors import InputError
-from tokencritic.models.saved import CONFIG, find_file, read_json
+from tokencritic.files import read_json
+from tokencritic.models.saved import CONFIG, find_file
 from tokencritic.pretrained import place_of
 from tokencritic.tokenizers.compact import CompactTokenizer
 from tokencritic.tokenizers.taming import TamingVQGAN

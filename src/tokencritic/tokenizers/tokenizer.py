@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tokencritic.contracts import ImageTokenizer
 from tokencritic.errors import InputError, check_range
 from tokencritic.models.saved import SavedModel
 from tokencritic.tokenizers.quantizer import Quantizer
@@ -27,7 +28,7 @@ class TokenizerOutput:
     quantized: Tensor
 
 
-class Tokenizer(SavedModel):
+class Tokenizer(SavedModel, ImageTokenizer):
     """Images (b, c, h, w) in [0, 1] to tokens (b, n) and back; tokens are in row-major order of the grid.
 
     A subclass has a `quantizer` and gives `to_latents` and `to_images`.

@@ -1,0 +1,154 @@
+"""Whole parts from plain callables and objects: the only place that asks a stranger's object what it has."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tokencritic.contracts import ImageClassifier, ImageTokenizer, MaskedGenerator, Part, Proposal, Scorer, TokenCritic
+from tokencritic.errors import InputError
+
+
+def as_generator(
+    generator: MaskedGenerator | Callable[..., Tensor],
+    *,
+    num_tokens: int | None = None,
+    codebook_size: int | None = None,
+    mask_id: int | None = None,
+    first_code: int = 0,
+    num_classes: int | None = None,
+) -> MaskedGenerator:
+    """A generator by the contract from any callable `(masked_tokens, labels) -> logits`.
+
+    Sizes that are not given are read from attributes of the same name. mask_id, first_code: the callable's own token ids of
+    the mask and of its first code. Our tokens are always codes from 0 to codebook_size - 1, with `codebook_size` for hidden;
+    they are translated for the callable. Its logits are (b, n, codebook_size), or cover its vocabulary, from which the codes
+    are taken.
+    """
+    if isinstance(generator, MaskedGenerator):
+        return generator
+    given = {"num_tokens": num_tokens, "codebook_size": codebook_size, "mask_id": mask_id, "num_classes": num_classes}
+    sizes = {name: _size(generator, name, value) for name, value in given.items()}
+    for name, value in sizes.items():
+        if value is None and name != "num_classes":
+            raise InputError(f"the generator has no attribute {name}; pass {name}= to as_generator")
+    return _ForeignGenerator(generator, **sizes, first_code=first_code)  # pyright: ignore[reportArgumentType]
+
+
+def as_critic(critic: TokenCritic | Callable[..., Tensor]) -> TokenCritic:
+    """A critic by the contract from any callable `(tokens, labels) -> logits (b, n)`."""
+    return critic if isinstance(critic, TokenCritic) else _ForeignCritic(critic)
+
+
+def as_tokenizer(tokenizer: Any) -> ImageTokenizer:
+    """A tokenizer by the contract from any object with `encode`, `decode`, `num_tokens` and `codebook_size`."""
+    return tokenizer if isinstance(tokenizer, ImageTokenizer) else _ForeignTokenizer(tokenizer)
+
+
+def as_classifier(classifier: ImageClassifier | Callable[[Tensor], Tensor]) -> ImageClassifier:
+    """A classifier by the contract from any callable from images to logits."""
+    return classifier if isinstance(classifier, ImageClassifier) else _ForeignClassifier(classifier)
+
+
+def as_scorer(scorer: Scorer | Callable[[Proposal], Tensor]) -> Scorer:
+    """A scorer by the contract from any function of a proposal; it adds no noise and may revoke."""
+    return scorer if isinstance(scorer, Scorer) else _FunctionScorer(scorer)
+
+
+def _size(part: Any, name: str, given: int | None) -> int | None:
+    own = getattr(part, name, None)
+    if given is not None and own is not None and given != own:
+        raise InputError(f"{name} is {given} but the generator's is {own}")
+    return given if own is None else own
+
+
+def _networks(part: Any) -> tuple[nn.Module, ...]:
+    return (part,) if isinstance(part, nn.Module) else ()
+
+
+class _Foreign(Part):
+    """What all adapted parts share: the object inside, its modules, and its device and fingerprint if it has them."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner, self.networks = inner, _networks(inner)
+        self._device = getattr(inner, "device", None)
+
+    @property
+    def device(self) -> torch.device:
+        return super().device if self.networks or self._device is None else torch.device(self._device)
+
+    def fingerprint(self) -> str:
+        own = getattr(self.inner, "fingerprint", None)
+        return super().fingerprint() if own is None else own()
+
+
+class _ForeignGenerator(_Foreign, MaskedGenerator):
+    def __init__(
+        self,
+        generator: Callable[..., Tensor],
+        num_tokens: int,
+        codebook_size: int,
+        mask_id: int,
+        num_classes: int | None,
+        first_code: int,
+    ) -> None:
+        super().__init__(generator)
+        if first_code <= mask_id < first_code + codebook_size:
+            codes = f"{first_code} to {first_code + codebook_size - 1}"
+            raise InputError(
+                f"mask_id is {mask_id}, one of the codes {codes}; pass first_code= and codebook_size= that fit"
+            )
+        self.num_tokens, self.codebook_size, self.mask_id = num_tokens, codebook_size, codebook_size
+        self.num_classes = num_classes or 0
+        self._own_mask, self._first = mask_id, first_code
+
+    def __call__(self, masked_tokens: Tensor, labels: Tensor | None, /) -> Tensor:
+        tokens = masked_tokens
+        if (self._own_mask, self._first) != (self.mask_id, 0):
+            tokens = torch.where(tokens == self.mask_id, self._own_mask, tokens + self._first)
+        logits = self.inner(tokens, labels)
+        size, last = self.codebook_size, self._first + self.codebook_size
+        if logits.shape[:-1] != masked_tokens.shape or not (logits.shape[-1] == size or logits.shape[-1] >= last):
+            right = (*masked_tokens.shape, size)
+            raise InputError(f"the generator returned logits of shape {tuple(logits.shape)}; expected {right}")
+        return logits if logits.shape[-1] == size else logits[..., self._first : last]
+
+
+class _ForeignCritic(_Foreign, TokenCritic):
+    def __init__(self, critic: Callable[..., Tensor]) -> None:
+        super().__init__(critic)
+        for name in ("num_tokens", "codebook_size", "num_classes", "reads_mask", "ratio_conditioned"):
+            setattr(self, name, getattr(critic, name, getattr(TokenCritic, name)))
+
+    def __call__(self, tokens: Tensor, labels: Tensor | None, mask: Tensor | None = None, /) -> Tensor:
+        return self.inner(tokens, labels) if mask is None else self.inner(tokens, labels, mask)
+
+
+class _ForeignTokenizer(_Foreign, ImageTokenizer):
+    def __init__(self, tokenizer: Any) -> None:
+        super().__init__(tokenizer)
+        for name in ("num_tokens", "codebook_size", "encode", "decode"):
+            if not hasattr(tokenizer, name):
+                raise InputError(f"the tokenizer, a {type(tokenizer).__name__}, has no {name}")
+        for name in ("num_tokens", "codebook_size", "grid", "image_size", "channels", "margin"):
+            setattr(self, name, getattr(tokenizer, name, getattr(ImageTokenizer, name, None)))
+
+    def encode(self, images: Tensor) -> Tensor:
+        return self.inner.encode(images)
+
+    def decode(self, tokens: Tensor) -> Tensor:
+        return self.inner.decode(tokens)
+
+
+class _ForeignClassifier(_Foreign, ImageClassifier):
+    def __call__(self, images: Tensor, /) -> Tensor:
+        return self.inner(images)
+
+
+class _FunctionScorer(Scorer):
+    def __init__(self, function: Callable[[Proposal], Tensor]) -> None:
+        self.function, self.networks = function, _networks(function)
+
+    def score(self, proposal: Proposal) -> Tensor:
+        return self.function(proposal)

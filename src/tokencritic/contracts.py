@@ -1,0 +1,278 @@
+"""What the parts of a model are: generator, critic, tokenizer, classifier, scorer, and the trunk that a network is built on.
+
+The sampling loop, the losses, evaluation and the studio know these classes and nothing else. Each has defaults, so that a
+subclass states only what differs. `as_generator`, `as_critic`, `as_tokenizer`, `as_classifier` and `as_scorer` make whole
+parts of plain callables and objects (`adapters.py`); they are called once, at the boundary.
+"""
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from tokencritic.errors import InputError
+from tokencritic.masking import put, take
+from tokencritic.plan import Step
+from tokencritic.randomness import Use, uniforms
+
+_OUTSIDE = Step()  # of a proposal that was not made in the loop
+
+
+class Part:
+    """One of the networks that make up a model.
+
+    networks: the torch modules that are called, to be moved to a device and switched to evaluation.
+    """
+
+    networks: tuple[nn.Module, ...] = ()
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are; the CPU for a part without weights."""
+        first = next((tensor for network in self.networks for tensor in network.parameters()), None)
+        return torch.device("cpu") if first is None else first.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The precision of the weights; float32 for a part without weights."""
+        floats = (p for network in self.networks for p in network.parameters() if p.is_floating_point())
+        first = next(floats, None)
+        return torch.float32 if first is None else first.dtype
+
+    def fingerprint(self) -> str:
+        """A hash of all that decides the part's output, by which results are cached."""
+        raise InputError(f"a {type(self).__name__} has no fingerprint, by which its results could be kept")
+
+
+class Trunk(nn.Module):
+    """Tokens and a class in, one vector per token out: what a generator and a critic have in common.
+
+    blocks: the repeated layers, which are compiled, recomputed and sharded one by one.
+    recompute_activations: True trains in less memory: the backward pass computes each block once more.
+    """
+
+    num_tokens: int
+    codebook_size: int
+    mask_id: int
+    num_classes: int
+    null_class: bool
+    width: int
+    blocks: nn.ModuleList
+    recompute_activations: bool = False
+
+    @abstractmethod
+    def forward(
+        self, tokens: Tensor, labels: Tensor | None, positions: Tensor | None = None, extra: Tensor | None = None
+    ) -> Tensor:
+        """tokens: (b, n), codes or `mask_id`; labels: (b,) or None; extra: (b, n, width), added to the embeddings.
+
+        positions: compute only these vectors, see `take`. Returns (b, n, width), (b, k, width) or (m, width).
+        """
+
+    @abstractmethod
+    def first_layers(self, layers: int, dropout: float) -> "Trunk":
+        """A copy of this trunk that ends after its first `layers` blocks: what a critic starts from."""
+
+
+class MaskedGenerator(Part):
+    """A masked generator: a callable from partly hidden tokens to logits.
+
+    num_tokens, codebook_size: N and K. mask_id: the token that means hidden. num_classes: 0 without classes.
+    null_class: whether the label `num_classes` stands for no class, for classifier-free guidance.
+    """
+
+    num_tokens: int
+    codebook_size: int
+    mask_id: int
+    num_classes: int = 0
+    null_class: bool = False
+
+    @property
+    def num_labels(self) -> int:
+        """How many labels there are: the classes and, last, the null class if there is one."""
+        return self.num_classes + self.null_class
+
+    @abstractmethod
+    def __call__(self, masked_tokens: Tensor, labels: Tensor | None, /) -> Tensor:
+        """masked_tokens: (b, n) int64 with `mask_id` where hidden; labels: (b,) int64 or None. Returns (b, n, K) logits."""
+
+    def logits_at(self, masked_tokens: Tensor, labels: Tensor | None, positions: Tensor) -> Tensor:
+        """Logits at (b, k) indices -> (b, k, K), or at a (b, n) bool mask -> (mask.sum(), K).
+
+        Overridden by generators that can leave out the positions nobody asked for.
+        """
+        return take(self(masked_tokens, labels), positions)
+
+    def guided(self, guidance: float) -> "MaskedGenerator":
+        """This generator with classifier-free guidance of a fixed scale; 1 is none."""
+        if guidance == 1:
+            return self
+        if not self.null_class:
+            raise InputError(
+                f"guidance is {guidance} but the generator was made without null_class; only 1 is possible"
+            )
+        return _GuidedGenerator(self, guidance)
+
+
+class _GuidedGenerator(MaskedGenerator):
+    """A generator seen through guidance: null + w (class - null), both evaluations in one batch."""
+
+    def __init__(self, generator: MaskedGenerator, guidance: float) -> None:
+        self.generator, self.guidance, self.networks = generator, guidance, generator.networks
+        self.num_tokens, self.codebook_size, self.mask_id = (
+            generator.num_tokens,
+            generator.codebook_size,
+            generator.mask_id,
+        )
+        self.num_classes = generator.num_classes
+
+    def __call__(self, masked_tokens: Tensor, labels: Tensor | None, /) -> Tensor:
+        everywhere = torch.ones_like(masked_tokens, dtype=torch.bool)
+        return self.logits_at(masked_tokens, labels, everywhere).unflatten(0, masked_tokens.shape)
+
+    def logits_at(self, masked_tokens: Tensor, labels: Tensor | None, positions: Tensor) -> Tensor:
+        if labels is None:
+            raise InputError(f"guidance is {self.guidance} but labels is None; give one label per image")
+        both = torch.cat([labels, torch.full_like(labels, self.num_classes)])
+        twice = torch.cat([masked_tokens, masked_tokens]), both, torch.cat([positions, positions])
+        with_class, without = self.generator.logits_at(*twice).chunk(2)
+        return without + self.guidance * (with_class - without)
+
+
+class TokenCritic(Part):
+    """A critic: a callable from complete tokens to one logit per token, higher = more likely an original.
+
+    num_tokens, codebook_size, num_classes: None where they are not known. reads_mask: it is also given the mask that the
+    tokens were sampled under. ratio_conditioned: trained with the log-odds of the mask ratio as an offset.
+    """
+
+    num_tokens: int | None = None
+    codebook_size: int | None = None
+    num_classes: int | None = None
+    reads_mask: bool = False
+    ratio_conditioned: bool = False
+
+    @abstractmethod
+    def __call__(self, tokens: Tensor, labels: Tensor | None, mask: Tensor | None = None, /) -> Tensor:
+        """tokens: (b, n) int64; labels: (b,) int64 or None; mask: (b, n) bool, if `reads_mask`. Returns (b, n) logits."""
+
+
+class ImageTokenizer(Part):
+    """A tokenizer: images to tokens and back.
+
+    grid: (height, width) of the tokens in row-major order, None for tokens without a grid. image_size, channels: None where
+    images can be taken as floats of the right size only. margin: pixels around the image that the tokens cover too.
+    """
+
+    num_tokens: int
+    codebook_size: int
+    grid: tuple[int, int] | None = None
+    image_size: int | None = None
+    channels: int | None = None
+    margin: int = 0
+
+    @abstractmethod
+    def encode(self, images: Tensor) -> Tensor:
+        """(b, c, h, w) float in [0, 1] -> (b, n) int64."""
+
+    @abstractmethod
+    def decode(self, tokens: Tensor) -> Tensor:
+        """(b, n) int64 -> (b, c, h, w) float in [0, 1]."""
+
+
+class ImageClassifier(Part):
+    """A classifier of images: a callable from images (b, c, h, w) in [0, 1] to logits (b, num_classes)."""
+
+    @abstractmethod
+    def __call__(self, images: Tensor, /) -> Tensor: ...
+
+    @torch.no_grad()
+    def classify(self, images: Tensor) -> Tensor:
+        """Logits of images from anywhere: moved to the classifier's device and precision, in evaluation mode."""
+        with evaluating(*self.networks):
+            return self(images.to(self.device, self.dtype))
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A complete image as the generator filled it in: what a scorer judges (x-hat_0 in the paper).
+
+    tokens: (b, n) int64, nothing hidden. mask: (b, n) bool, True where the token has just been sampled.
+    labels: (b,) int64 or None. seeds: (b,) int64, one random stream per image. step: where in the loop this is.
+    positions, logits: where logits were computed and what they are (see `MaskedGenerator.logits_at`); None for given tokens.
+    """
+
+    tokens: Tensor
+    mask: Tensor
+    labels: Tensor | None
+    seeds: Tensor
+    step: Step = _OUTSIDE
+    positions: Tensor | None = None
+    logits: Tensor | None = None
+
+    @classmethod
+    def given(
+        cls, tokens: Tensor, labels: Tensor | None, seeds: Tensor | None = None, step: Step = _OUTSIDE
+    ) -> "Proposal":
+        """Complete tokens (b, n) that nobody sampled here, all of them to be judged."""
+        seeds = torch.zeros(len(tokens), dtype=torch.int64, device=tokens.device) if seeds is None else seeds
+        return cls(tokens, torch.ones_like(tokens, dtype=torch.bool), labels, seeds, step)
+
+    def log_probs(self) -> Tensor:
+        """log p_theta of each token just sampled, at temperature 1; +inf where the token was visible. (b, n) float32."""
+        if self.logits is None or self.positions is None:
+            raise InputError("these tokens were given, not sampled: the generator's confidence in them is not known")
+        logits = self.logits.float()
+        sampled = take(self.tokens, self.positions)
+        values = logits.gather(-1, sampled[..., None])[..., 0] - logits.logsumexp(-1)
+        kept = torch.full(self.tokens.shape, torch.inf, device=self.tokens.device)
+        return torch.where(self.mask, put(kept, self.positions, values), kept)
+
+    def selection_uniforms(self) -> Tensor:
+        """This step's uniforms for choosing what to hide: (b, n) float32 in (0, 1)."""
+        return uniforms(self.seeds, self.tokens.shape[1], Use.SELECT, self.step.index)
+
+    def selection_gumbel(self) -> Tensor:
+        """This step's standard Gumbel noise for choosing what to hide: (b, n) float32."""
+        return -(-self.selection_uniforms().log()).log()
+
+
+class Scorer:
+    """Which tokens to trust. The loop hides the tokens of lowest score, once noise is added.
+
+    networks: the torch modules it calls. Scores are what the scorer thinks and what pictures show; noise is randomness in what
+    is hidden. A scorer that does not revoke at a step scores +inf at tokens that were visible, so that a kept token stays kept.
+    """
+
+    networks: tuple[nn.Module, ...] = ()
+
+    @abstractmethod
+    def score(self, proposal: Proposal) -> Tensor:
+        """(b, n) float, higher = more real."""
+
+    def noise(self, proposal: Proposal) -> Tensor | float:
+        """(b, n), added to the scores when tokens are chosen."""
+        return 0.0
+
+    def revokes(self, step: Step) -> bool:
+        """Whether a visible token may be re-masked at a step."""
+        return True
+
+    def check(self, generator: MaskedGenerator) -> None:
+        """Raises InputError if this scorer cannot judge what the generator makes."""
+
+
+@contextmanager
+def evaluating(*networks: nn.Module) -> Iterator[None]:
+    """Switch dropout off, and restore the mode that each module came in."""
+    parts = [part for network in networks for part in network.modules() if part.training]
+    for part in parts:
+        part.training = False
+    try:
+        yield
+    finally:
+        for part in parts:
+            part.training = True

@@ -1,0 +1,157 @@
+"""The three starts of the loop: `sample` from nothing, `refine` from complete images, `edit` from images with a region.
+
+What they are given is checked once, here: every message names the argument and the value that it got.
+"""
+
+from collections.abc import Callable, Sequence
+from numbers import Integral
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tokencritic.adapters import as_generator, as_scorer
+from tokencritic.contracts import MaskedGenerator, Proposal, Scorer, evaluating
+from tokencritic.errors import InputError, as_integers, check_range
+from tokencritic.plan import Plan
+from tokencritic.randomness import as_seeds, resampling_seeds
+from tokencritic.sampling.loop import OnStep, Start, choose, run_loop
+from tokencritic.sampling.settings import REFINEMENT_RATIO, REFINING, Temperature
+
+Labels = Sequence[int] | Tensor | None
+Seeds = int | Sequence[int] | Tensor
+AnyGenerator = MaskedGenerator | Callable[..., Tensor]
+AnyScorer = Scorer | Callable[[Proposal], Tensor]
+
+
+def sample(
+    generator: AnyGenerator,
+    scorer: AnyScorer,
+    labels: Labels,
+    seeds: Seeds = 0,
+    *,
+    steps: int = 18,
+    temperature: Temperature = 1.0,
+    on_step: OnStep | None = None,
+) -> Tensor:
+    """New images: Algorithm 2 with a `CriticScorer`, MaskGIT's sampler with a `ConfidenceScorer`.
+
+    generator: by the contract or as `as_generator` makes it whole. labels: one class per image, or None without classes.
+    seeds: one per image, or one integer s for s, s + 1, ...: an image depends on its seed, its label, the weights and the
+        settings, and not on the other images.
+    steps: T. temperature: one number, or (start, end) for T(t) = (start - end) t/T + end; 0 is greedy.
+    on_step: called after each step, for instance a `Trace`.
+    Returns tokens (b, num_tokens) int64.
+    """
+    generator, scorer = _parts(generator, scorer)
+    labels = check_labels(generator, labels)
+    if labels is None and isinstance(seeds, Integral):
+        raise InputError("labels is None and seeds is one integer; give one seed per image to say how many")
+    count = len(seeds) if labels is None else len(labels)  # pyright: ignore[reportArgumentType]
+    if count == 0:
+        raise InputError("seeds is empty; give at least one image")
+    tokens = torch.full((count, generator.num_tokens), generator.mask_id, device=generator.device)
+    free = torch.ones_like(tokens, dtype=torch.bool)
+    plan = Plan.make([generator.num_tokens] * count, steps)
+    start = Start(tokens, free, free, labels, as_seeds(seeds, count, generator.device), plan)
+    return run_loop(generator, scorer, start, temperature, on_step)
+
+
+@torch.no_grad()
+def refine(
+    generator: AnyGenerator,
+    scorer: AnyScorer,
+    tokens: Tensor,
+    labels: Labels,
+    seeds: Seeds = 0,
+    *,
+    ratio: float = REFINEMENT_RATIO,
+    steps: int = REFINING["steps"],
+    temperature: Temperature = 1.0,
+    on_step: OnStep | None = None,
+) -> Tensor:
+    """The paper's refinement: hide the `ratio` of the given tokens with the lowest scores, then fewer and fewer.
+
+    tokens: (b, n) int64, complete images. seeds: those that the images were sampled with will do, since the noise is
+    different; to refine a result again, take others. The other arguments are those of `sample`. After i of T steps
+    ceil(ratio gamma(i/T) n) tokens are hidden. Returns tokens (b, n).
+    """
+    if not 0 < ratio <= 1:
+        raise InputError(f"ratio is {ratio}; it must lie in (0, 1]")
+    generator, scorer = _parts(generator, scorer)
+    tokens, labels, seeds = _given(generator, tokens, labels, seeds)
+    plan = Plan.make([generator.num_tokens] * len(tokens), steps, ratio)
+    given = Proposal.given(tokens, labels, seeds, plan.start)
+    free = given.mask
+    with evaluating(*scorer.networks):
+        scores, mask = choose(scorer, given, free, plan.start.num_masked)
+    if on_step is not None:
+        on_step(given, scores, mask)
+    return run_loop(generator, scorer, Start(tokens, mask, free, labels, seeds, plan), temperature, on_step)
+
+
+def edit(
+    generator: AnyGenerator,
+    scorer: AnyScorer,
+    tokens: Tensor,
+    region: Tensor,
+    labels: Labels,
+    seeds: Seeds = 0,
+    *,
+    steps: int = 18,
+    temperature: Temperature = 1.0,
+    on_step: OnStep | None = None,
+) -> Tensor:
+    """The loop with frozen tokens: all of `region` is hidden at first, and nothing outside it ever changes.
+
+    tokens: (b, n) int64; what stands inside the region does not matter. region: (b, n) or (n,) bool, True = resample; images
+    may have regions of different sizes. labels: the class to sample, which may be another than the image's. seeds: as in
+    `refine`. The other arguments are those of `sample`. Returns tokens (b, n).
+    """
+    if region.dtype is not torch.bool or region.shape not in (tokens.shape, tokens.shape[-1:]):
+        got = f"{str(region.dtype).removeprefix('torch.')} of shape {tuple(region.shape)}"
+        raise InputError(f"region is {got}; expected bool of shape {tuple(tokens.shape)} or {tuple(tokens.shape[-1:])}")
+    generator, scorer = _parts(generator, scorer)
+    region = region.expand(tokens.shape).to(tokens.device)
+    tokens = as_integers("tokens", tokens).masked_fill(region, 0)
+    tokens, labels, seeds = _given(generator, tokens, labels, seeds)
+    region = region.to(generator.device)
+    start = Start(tokens, region, region, labels, seeds, Plan.make(region.sum(1).tolist(), steps))
+    return run_loop(generator, scorer, start, temperature, on_step)
+
+
+def _parts(generator: Any, scorer: Any) -> tuple[MaskedGenerator, Scorer]:
+    generator, scorer = as_generator(generator), as_scorer(scorer)
+    scorer.check(generator)
+    return generator, scorer
+
+
+def check_labels(generator: MaskedGenerator, labels: Labels) -> Tensor | None:
+    """One label per image, (b,) int64 on the generator's device; None for a generator without classes."""
+    if labels is None:
+        if generator.num_classes:
+            raise InputError("labels is None but the generator has classes; give one label per image")
+        return None
+    if len(labels) == 0:
+        raise InputError("labels is empty; give at least one image")
+    tensor = as_integers("labels", torch.as_tensor(labels, device=generator.device))
+    if tensor.ndim != 1:
+        raise InputError(f"labels has shape {tuple(tensor.shape)}; give one label per image")
+    check_range("labels", tensor, generator.num_labels or None)
+    return tensor
+
+
+def _given(
+    generator: MaskedGenerator, tokens: Tensor, labels: Labels, seeds: Seeds
+) -> tuple[Tensor, Tensor | None, Tensor]:
+    """Complete tokens with their labels, and seeds for resampling them."""
+    tokens, labels = as_integers("tokens", tokens), check_labels(generator, labels)
+    if tokens.ndim != 2 or tokens.shape[1] != generator.num_tokens:
+        raise InputError(f"tokens has shape {tuple(tokens.shape)}; expected (images, {generator.num_tokens})")
+    check_range("tokens", tokens, generator.codebook_size)
+    if len(tokens) == 0:
+        raise InputError("tokens is empty; give at least one image")
+    if labels is not None and len(labels) != len(tokens):
+        raise InputError(f"{len(labels)} labels for {len(tokens)} rows of tokens; give one per image")
+    seeds = resampling_seeds(as_seeds(seeds, len(tokens), generator.device))
+    return tokens.to(generator.device), labels, seeds
