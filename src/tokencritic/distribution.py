@@ -14,8 +14,8 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
+from tokencritic.contracts import Trunk
 from tokencritic.errors import InputError
-from tokencritic.models.transformer import Block
 
 T = TypeVar("T")
 _PATIENCE = timedelta(hours=6)  # the first rank may be long at measuring, or at hashing a checkpoint
@@ -78,10 +78,15 @@ class Ranks:
 ALONE = Ranks(0, 1, torch.device("cpu"))
 
 
+def rank_and_size() -> tuple[int, int]:
+    """The rank of this process and how many there are, as `torchrun` sets them; 0 of 1 without it."""
+    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+
+
 @contextmanager
 def joined(device: str = "cpu") -> Iterator[Ranks]:
     """Take part as `torchrun` says; without it, a run of one. On GPUs each process of a machine takes its own."""
-    size, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
+    rank, size = rank_and_size()
     place = torch.device(device)
     if place.type == "cuda" and place.index is None:
         place = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
@@ -104,7 +109,7 @@ def distribute(model: nn.Module, ranks: Ranks, how: Literal["ddp", "fsdp"]) -> n
         return model
     if how == "ddp":
         return DistributedDataParallel(model)
-    blocks = [module for module in model.modules() if isinstance(module, Block)]
+    blocks = [block for module in model.modules() if isinstance(module, Trunk) for block in module.blocks]
     if not blocks:
         raise InputError(f"distribution is fsdp, but a {type(model).__name__} has no transformer blocks; choose ddp")
     mesh = dist.device_mesh.init_device_mesh(ranks.device.type, (ranks.size,))

@@ -1,7 +1,8 @@
 """Tokenizer, generator, critic and classifier as one thing: a folder on disk, a call that makes images."""
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from pathlib import Path
@@ -203,6 +204,14 @@ class TokenCriticPipeline:
         if not isinstance(label, Integral | str) or not 0 <= int(label) < classes:
             raise InputError(f"{called} holds {label}; expected 0 to {classes - 1}, or a class name")
         return int(label)
+
+    def names(self, labels: Iterable[int]) -> list[str]:
+        """The classes by name, with their number where two have the same; by number alone where the model has no names."""
+        if not self.class_names:
+            return [f"class {label}" for label in labels]
+        uses = Counter(self.class_names)
+        named = ((label, self.class_names[label]) for label in labels)
+        return [name if uses[name] == 1 else f"{name} ({label})" for label, name in named]
 
     def token_batches(
         self,

@@ -1,49 +1,61 @@
-"""What the verbs share in reading their command line."""
+"""What the commands share in reading their command line."""
 
+import dataclasses
 import os
 import re
-from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, get_args
 
-from jsonargparse import ArgumentError, ArgumentParser, Namespace
+from jsonargparse import ArgumentError, ArgumentParser, DefaultHelpFormatter, Namespace
 
 from tokencritic.errors import InputError
+from tokencritic.sampling.settings import SAMPLERS, NoiseKind, RejectBy, SamplingSettings
 
-SAMPLERS = ("critic", "chance", "confidence", "random", "halton")
-_SETTINGS: dict[str, dict[str, Any]] = {
-    "sampler": {"choices": SAMPLERS, "help": "who chooses the tokens; chance: in place of the critic, as its control"},
-    "steps": {"type": int, "help": "T, the number of steps"},
-    "temperature": {
-        "type": float,
-        "nargs": "+",
-        "metavar": "T",
-        "help": "one number, or its start and end; 0 is greedy",
-    },
-    "selection_noise": {"type": float, "help": "K in the paper; MaskGIT's choice temperature"},
-    "noise_on": {
-        "choices": ["probability", "logit", "odds"],
-        "help": "what the critic's noise is added to",
-    },
-    "critic_from": {
-        "type": float,
-        "help": "t/T from which on the critic (or chance) chooses, MaskGIT's confidence before; 1: from the first step",
-    },
-    "critic_until": {
-        "type": float,
-        "help": "t/T from which on MaskGIT's confidence chooses; 0: the critic (or chance) to the end",
-    },
-    "schedule": {"choices": ["cosine", "linear", "square", "cubic", "sqrt"], "help": "of the mask ratio"},
-    "passes_per_level": {"type": int, "help": "critic passes at each number of hidden tokens"},
-    "guidance": {"type": float, "help": "classifier-free guidance scale, 1 is none"},
-    "candidates": {"type": int, "help": "images drawn for each that is kept (rejection); 1 keeps all"},
-    "reject_by": {"choices": ["classifier", "critic"], "help": "who chooses among the candidates"},
+if TYPE_CHECKING:
+    from tokencritic.pipeline import TokenCriticPipeline
+
+MODEL_HELP = "a model folder, a Hub id, or the name of a bundled model"
+_WIDTH = 110  # columns of a help text
+# How each setting is given on a command line. Its help text is in the docstring of `SamplingSettings`.
+_FORMS: dict[str, dict[str, Any]] = {
+    "sampler": {"choices": tuple(SAMPLERS), "metavar": "NAME"},
+    "steps": {"type": int, "metavar": "T"},
+    "temperature": {"type": float, "nargs": "+", "metavar": "X"},
+    "selection_noise": {"type": float, "metavar": "K"},
+    "noise_kind": {"choices": get_args(NoiseKind)},
+    "critic_window": {"type": float, "nargs": "+", "metavar": "X"},
+    "early_noise": {"type": float, "metavar": "K"},
+    "guidance": {"type": float, "metavar": "W"},
+    "candidates": {"type": int, "metavar": "N"},
+    "reject_by": {"choices": get_args(RejectBy)},
 }
-SETTINGS = tuple(_SETTINGS)
+SETTINGS = tuple(_FORMS)
 
 
-def make_parser(verb: str, description: str) -> ArgumentParser:
+class _HelpFormatter(DefaultHelpFormatter):
+    """jsonargparse's help without the types, and without a default where there is none."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=26, width=_WIDTH)
+
+    def _get_help_string(self, action: Any) -> str:
+        text = action.help or ""
+        nothing = action.default is None or action.default is False or action.default in ("==SUPPRESS==", [])
+        told = "default" in text or action.required or nothing
+        return text if told else f"{text} (default: %(default)s)".strip()
+
+
+def make_parser(command: str, description: str, usage: str = "[OPTIONS]", **options: Any) -> ArgumentParser:
     """A parser whose errors are `InputError`s: one line each, which the command prints before it exits with 2."""
-    return ArgumentParser(prog=f"token-critic {verb}", description=description, exit_on_error=False)
+    prog = f"token-critic {command}"
+    shown = f"{prog} {usage}"
+    return ArgumentParser(
+        prog=prog,
+        description=description,
+        usage=shown,
+        exit_on_error=False,
+        formatter_class=_HelpFormatter,
+        **options,
+    )
 
 
 def parse(parser: ArgumentParser, arguments: list[str]) -> Namespace:
@@ -55,30 +67,105 @@ def parse(parser: ArgumentParser, arguments: list[str]) -> Namespace:
         raise InputError(" ".join(re.sub(r"<class '(\w+)'>", r"\1", message).split())) from error
 
 
-def add_settings(parser: ArgumentParser, names: Sequence[str] = SETTINGS, prefix: str = "") -> None:
-    """The flags of `SamplingSettings`, each defaulting to what the model folder says.
+def add_work(parser: ArgumentParser, out: str, seed: str = "image i has seed + i") -> None:
+    """The flags of every command that makes images."""
+    parser.add_argument("--seed", type=int, default=0, help=seed)
+    parser.add_argument("--out", default=out, help="the folder to write")
+    add_machine(parser)
 
-    prefix: in front of their names, where a command samples in two ways.
-    """
+
+def add_machine(parser: Any) -> None:
+    """Where the work is done, and how much at a time."""
+    parser.add_argument("--batch_size", type=int, default=64, metavar="N", help="images at a time; changes no result")
+    parser.add_argument("--device", default="cpu", help="cpu, cuda or the like")
+
+
+def check_positive(given: Namespace, *names: str) -> None:
+    """The flags of these names are at least 1."""
     for name in names:
-        parser.add_argument(f"--{prefix}{name}", **_SETTINGS[name])
+        if given[name] is not None and given[name] < 1:
+            raise InputError(f"--{name} is {given[name]}; it must be at least 1")
 
 
-def settings_of(parsed: Namespace, prefix: str = "") -> dict[str, Any]:
-    """The settings that were given, as `TokenCriticPipeline.settings` takes them."""
-    flags = {name: f"{prefix}{name}" for name in SETTINGS}
-    given = {name: parsed[flag] for name, flag in flags.items() if parsed.get(flag) is not None}
-    if "temperature" in given:
-        values = given["temperature"]
-        if len(values) > 2:
-            raise InputError(f"--{prefix}temperature has {len(values)} numbers; give one, or a start and an end")
-        given["temperature"] = values[0] if len(values) == 1 else tuple(values)
-    return given
+def add_settings(parser: ArgumentParser) -> None:
+    """The flags of `SamplingSettings`, each defaulting to what the model folder says."""
+    group = parser.add_argument_group("sampling settings (by default the model's own)")
+    helps = field_help(SamplingSettings)
+    for name, form in _FORMS.items():
+        text = helps[name]
+        if name == "sampler":
+            text = f"which tokens are kept: {'; '.join(f'{row.name}: {row.summary}' for row in SAMPLERS.values())}"
+        group.add_argument(f"--{name}", help=text, **form)
 
 
-def rank_and_world_size() -> tuple[int, int]:
-    """As `torchrun` sets them; 0 of 1 without it."""
-    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+def settings_of(given: Namespace) -> dict[str, Any]:
+    """The settings that were given as flags, as `TokenCriticPipeline.settings` takes them."""
+    found = {name: given[name] for name in SETTINGS if given.get(name) is not None}
+    for name in ("temperature", "critic_window"):
+        if name in found:
+            found[name] = _numbers(f"--{name}", found[name], least=1 if name == "temperature" else 2)
+    return found
+
+
+def _numbers(flag: str, values: list[float], least: int = 1) -> float | tuple[float, ...]:
+    if not least <= len(values) <= 2:
+        expected = "one, or a start and an end" if least == 1 else "a start and an end"
+        raise InputError(f"{flag} has {len(values)} numbers; give {expected}")
+    return values[0] if len(values) == 1 else tuple(values)
+
+
+def temperature_of(flag: str, values: list[float]) -> Any:
+    """One number, or a start and an end."""
+    return _numbers(flag, values)
+
+
+def parse_settings(flag: str, words: list[str]) -> dict[str, Any]:
+    """Settings as words `NAME=VALUE`, with `START:END` for a pair, as `TokenCriticPipeline.settings` takes them."""
+    found: dict[str, Any] = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        if not equals or name not in SETTINGS:
+            raise InputError(f"{flag} holds {word!r}; expected NAME=VALUE with a name of {', '.join(SETTINGS)}")
+        form = _FORMS[name]
+        try:
+            values = [form.get("type", str)(part) for part in text.split(":")]
+        except ValueError as error:
+            raise InputError(f"{flag} holds {word!r}, whose value is no {form['type'].__name__}") from error
+        if len(values) > (2 if "nargs" in form else 1):
+            raise InputError(f"{flag} holds {word!r}; expected one value, or START:END for a pair")
+        found[name] = values[0] if len(values) == 1 else tuple(values)
+    return found
+
+
+def field_help(kind: type) -> dict[str, str]:
+    """What a dataclass's docstring says of its fields: `name, name: text. name: text.`, its parents' docstrings included."""
+    names = [field.name for field in dataclasses.fields(kind)]
+    found: dict[str, str] = {}
+    for parent in reversed(kind.__mro__[:-1]):
+        text = " ".join((parent.__doc__ or "").split())
+        starts = [
+            (match, covered)
+            for match in re.finditer(r"(?<![\w.])(\w+(?:, \w+)*): ", text)
+            if (covered := _covered(match[1].split(", "), names))
+        ]
+        ends = [match.start() for match, _ in starts[1:]] + [len(text)]
+        for (match, covered), end in zip(starts, ends, strict=True):
+            found |= dict.fromkeys(covered, text[match.end() : end].strip().removesuffix(".").replace("%", "%%"))
+    return found
+
+
+def _covered(words: list[str], names: list[str]) -> list[str]:
+    """The fields that a heading of a docstring means; `_levels` after `x_filters` stands for `x_levels`."""
+    stem = words[0].rpartition("_")[0]
+    full = [stem + word if word.startswith("_") else word for word in words]
+    return [word for word in full if word in names] if full[0] in names else []
+
+
+def load_model(given: Namespace) -> "TokenCriticPipeline":
+    """The pipeline that `given.model` names, on `given.device`."""
+    from tokencritic.pipeline import TokenCriticPipeline
+
+    return TokenCriticPipeline.from_pretrained(given.model).to(check_device(given.device))
 
 
 def check_device(name: str) -> str:

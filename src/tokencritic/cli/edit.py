@@ -1,11 +1,20 @@
-"""`token-critic edit`: part of an image drawn anew, and the rest left alone."""
+"""`token-critic edit`: part of an image resampled, and the rest frozen."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jsonargparse import Namespace
 
-from tokencritic.cli.arguments import add_settings, check_device, make_parser, parse, settings_of
+from tokencritic.cli.arguments import (
+    MODEL_HELP,
+    add_settings,
+    add_work,
+    check_positive,
+    load_model,
+    make_parser,
+    parse,
+    settings_of,
+)
 from tokencritic.cli.given_images import class_text, labels_for, read_picture
 from tokencritic.errors import InputError
 
@@ -25,11 +34,10 @@ def main(arguments: list[str]) -> None:
 
     from tokencritic.image_forms import to_images, to_pil
     from tokencritic.pictures import grid, save
-    from tokencritic.pipeline import TokenCriticPipeline
     from tokencritic.tokenizers.regions import move, pixels_in, pixels_of, tokens_touched
 
     file = Path(given.image)
-    pipe = TokenCriticPipeline.from_pretrained(given.model).to(check_device(given.device))
+    pipe = load_model(given)
     tokenizer = pipe.tokenizer
     region = pixels_in(boxes, tokenizer.image_size)  # pyright: ignore[reportArgumentType]
     image = moved = to_images(read_picture(file), tokenizer.image_size, tokenizer.channels)
@@ -37,14 +45,16 @@ def main(arguments: list[str]) -> None:
         moved, empty = move(image, *shift)
         region |= empty
     if not region.any():
-        raise InputError(f"--shift is {given.shift}, which leaves nothing to draw; move the image, or give a --region")
-    drawn_anew = tokens_touched(region, tokenizer)
+        raise InputError(
+            f"--shift is {given.shift}, which leaves nothing to sample; move the image, or give a --region"
+        )
+    resampled = tokens_touched(region, tokenizer)
     # The classifier is asked about the image as it was given, whole.
     labels = labels_for(pipe, pipe.encode(image).expand(given.num, -1), given.classes, given.batch_size)
     tokens = pipe.encode(moved)
     edited = pipe.edit(
         tokens.expand(given.num, -1),
-        drawn_anew,
+        resampled,
         labels.tolist(),
         num_inference_steps=changes.pop("steps", None),
         seed=given.seed,
@@ -56,44 +66,39 @@ def main(arguments: list[str]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for index, picture in enumerate(edited):
         save(picture, folder / f"{index:03}_{file.stem}_edited.png")
-    kept = _greyed(pipe.images(tokens, "np")[0], pixels_of(drawn_anew, tokenizer))
+    kept = _greyed(pipe.images(tokens, "np")[0], pixels_of(resampled, tokenizer))
     shown = [to_pil(image[0].permute(1, 2, 0).numpy()), kept, *edited][:_MOST_IN_GRID]
-    texts = [pipe.class_names[label] if pipe.class_names else f"class {label}" for label in labels.tolist()]
-    names = ["given", "kept", *texts][: len(shown)]
+    names = ["given", "kept", *pipe.names(labels.tolist())][: len(shown)]
     save(grid(shown, min(_MOST_COLUMNS, len(shown)), names=names), folder / "before_after.png")
     if given.classes is None:
         print(f"{file}: edited as {class_text(pipe, int(labels[0]))}, as the classifier has it")
-    count = f"{int(drawn_anew.sum())} of {len(drawn_anew)} tokens drawn anew"
+    count = f"{int(resampled.sum())} of {len(resampled)} tokens resampled"
     print(f"wrote {given.num} edited images and before_after.png to {folder}: {count}")
 
 
 def _parse(arguments: list[str]) -> Namespace:
     parser = make_parser(
         "edit",
-        "Draw parts of an image anew, several times, and leave the rest alone: fill in, replace, or, with --shift, go on "
-        "beyond the edge. Positions are pixels of the image as the model sees it: the middle square at the model's size. "
-        "Every token that a region touches is drawn anew. Writes each result and before_after.png.",
+        "Resample parts of an image, several times, and freeze the rest: fill in, replace, or, with --shift, extend it beyond "
+        "the edge. Positions are pixels of the image as the model sees it: the middle square at the model's size. "
+        "Every token that a region touches is resampled. Writes each result and before_after.png.",
+        "MODEL IMAGE [OPTIONS]",
     )
-    parser.add_argument("model", help="a model folder or Hub id")
+    parser.add_argument("model", help=MODEL_HELP)
     parser.add_argument("image", help="an image file; the middle square is resized to the model's size")
-    text = "a box to draw anew, without its right column and bottom row; may be given several times"
+    text = "a box to resample, without its right column and bottom row; may be given several times"
     parser.add_argument("--region", action="append", metavar="LEFT,TOP,RIGHT,BOTTOM", help=text)
-    text = "move the image right and down, or by negative numbers left and up, and draw what becomes empty"
+    text = "move the image right and down, or by negative numbers left and up, and sample what becomes empty"
     parser.add_argument("--shift", metavar="DX,DY", help=text)
-    text = "a number or name, one for all results or one for each; else the classifier says"
-    parser.add_argument("--classes", nargs="+", help=text)
+    text = "a number or name, one for all results or one for each; the classifier decides by default"
+    parser.add_argument("--classes", nargs="+", metavar="C", help=text)
     parser.add_argument("--num", type=int, default=4, help="how many results")
-    parser.add_argument("--seed", type=int, default=0, help="result i has seed + i")
-    parser.add_argument("--out", default="out/edited", help="the folder to write")
-    parser.add_argument("--batch_size", type=int, default=64)
-    parser.add_argument("--device", default="cpu")
+    add_work(parser, "out/edited", seed="result i has seed + i")
     add_settings(parser)
     given = parse(parser, _joined(arguments))
     if given.region is None and given.shift is None:
         raise InputError("--region and --shift are missing; give at least one of them")
-    for name in ("num", "batch_size"):
-        if given[name] < 1:
-            raise InputError(f"--{name} is {given[name]}; it must be at least 1")
+    check_positive(given, "num", "batch_size")
     return given
 
 

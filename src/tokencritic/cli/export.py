@@ -6,7 +6,8 @@ from tokencritic.cli.arguments import make_parser, parse
 def main(arguments: list[str]) -> None:
     parser = make_parser(
         "export",
-        "Put the averaged model of a run into a pipeline folder, beside the parts that are there. Begin with the tokenizer.",
+        "Put the averaged model of a run into a pipeline folder, beside the parts that are there. Start with the tokenizer.",
+        "RUN FOLDER [OPTIONS]",
     )
     parser.add_argument("run", help="the folder of the run")
     parser.add_argument("folder", help="the pipeline folder; it is made if there is none")

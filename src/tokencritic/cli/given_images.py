@@ -26,7 +26,7 @@ def read_picture(file: Path) -> "Image.Image":
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             return read_image(file)
     except (*_BROKEN, Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        reason = getattr(error, "strerror", None) or str(error).strip() or type(error).__name__
+        reason = (error.strerror if isinstance(error, OSError) else None) or str(error).strip() or type(error).__name__
         raise InputError(f"{file} is no image that can be read: {reason.splitlines()[0]}") from error
 
 

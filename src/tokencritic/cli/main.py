@@ -1,4 +1,4 @@
-"""`token-critic VERB ...`: finds the verb and hands over. Nothing heavy is imported before the verb is known."""
+"""`token-critic COMMAND ...`: finds the command and calls it. Nothing heavy is imported before the command is known."""
 
 import ctypes
 import importlib
@@ -7,12 +7,12 @@ import sys
 from tokencritic import __version__
 from tokencritic.errors import InputError
 
-# verb -> what it does. Each is a module beside this one with `main(arguments) -> None`.
-VERBS: dict[str, str] = {
-    "demo": "see what the critic does, on a model inside the package",
+# command -> what it does. Each is a module beside this one with `main(arguments) -> None`.
+COMMANDS: dict[str, str] = {
+    "demo": "see what the critic does, on a bundled model",
     "sample": "make images with a model",
-    "refine": "make images better with a model's critic",
-    "edit": "draw part of an image anew and leave the rest alone",
+    "refine": "improve existing images with a model's critic",
+    "edit": "resample part of an image and freeze the rest",
     "studio": "open a page in the browser: generate, compare, refine, edit",
     "evaluate": "measure a model's images, or a folder or file of images",
     "sweep": "measure a model at many settings and draw the trade-off",
@@ -21,7 +21,7 @@ VERBS: dict[str, str] = {
     "diagnose": "see why and where a model's critic helps",
     "train": "train a model by a preset",
     "export": "put a trained model into a model folder",
-    "pack": "let a model folder bring its tokens and images to measure against",
+    "pack": "include tokens and reference images in a model folder",
     "tokenize": "turn images into token arrays",
     "import-maskgit": "make a model folder from the official MaskGIT checkpoints",
     "import-tokenizer": "make a tokenizer folder from published weights",
@@ -30,11 +30,11 @@ VERBS: dict[str, str] = {
 # Of <malloc.h>: the size from which a block has pages of its own, how much free memory is kept, how much is asked for ahead.
 _MMAP_THRESHOLD, _TRIM_THRESHOLD, _TOP_PAD = -3, -1, -2
 
-_USAGE = "usage: token-critic VERB [--help] ..."
+_USAGE = "usage: token-critic COMMAND [--help] ..."
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one verb. Returns the exit code: 0, 2 for bad input, 130 for Ctrl-C."""
+    """Run one command. Returns the exit code: 0, 2 for bad input, 130 for Ctrl-C."""
     arguments = sys.argv[1:] if arguments is None else arguments
     if not arguments or arguments[0] in ("-h", "--help"):
         print(_help())
@@ -42,29 +42,29 @@ def main(arguments: list[str] | None = None) -> int:
     if arguments[0] == "--version":
         print(f"token-critic {__version__}")
         return 0
-    verb, *rest = arguments
-    if verb not in VERBS:
-        print(f"token-critic: unknown verb {verb!r}; `token-critic --help` lists them", file=sys.stderr)
+    command, *rest = arguments
+    if command not in COMMANDS:
+        print(f"token-critic: unknown command {command!r}; `token-critic --help` lists them", file=sys.stderr)
         return 2
     try:
-        importlib.import_module(f"tokencritic.cli.{verb.replace('-', '_')}").main(rest)
+        importlib.import_module(f"tokencritic.cli.{command.replace('-', '_')}").main(rest)
     except InputError as error:
-        print(f"token-critic {verb}: {error}", file=sys.stderr)
+        print(f"token-critic {command}: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:  # long work catches it itself, and saves
-        print(f"token-critic {verb}: interrupted", file=sys.stderr)
+        print(f"token-critic {command}: interrupted", file=sys.stderr)
         return 130
     except OSError as error:  # a file where a folder should be, a full disk, no permission
-        print(f"token-critic {verb}: {error.filename or 'a file'}: {error.strerror or error}", file=sys.stderr)
+        print(f"token-critic {command}: {error.filename or 'a file'}: {error.strerror or error}", file=sys.stderr)
         return 2
     return 0
 
 
 def _help() -> str:
-    lines = [_USAGE, "", "Masked image generation with a critic that decides which tokens to draw again.", ""]
-    width = max(map(len, VERBS), default=0)
-    lines += [f"  {verb:<{width}}  {text}" for verb, text in VERBS.items()]
-    lines += ["", "`token-critic VERB --help` explains a verb; `token-critic --version` prints the version."]
+    lines = [_USAGE, "", "Masked image generation with a critic that decides which tokens to resample.", ""]
+    width = max(map(len, COMMANDS), default=0)
+    lines += [f"  {command:<{width}}  {text}" for command, text in COMMANDS.items()]
+    lines += ["", "`token-critic COMMAND --help` explains a command; `token-critic --version` prints the version."]
     return "\n".join(lines)
 
 

@@ -9,8 +9,9 @@ from tokencritic.errors import InputError
 def main(arguments: list[str]) -> None:
     parser = make_parser(
         "pack",
-        "Let a model folder bring its tokens and images to measure against, so that its critic can be trained and its "
-        "images measured where the data set is not.",
+        "Include tokens and reference images in a model folder, so that its critic can be trained and its images evaluated "
+        "without the data set.",
+        "MODEL [OPTIONS]",
     )
     parser.add_argument("model", help="a model folder")
     parser.add_argument("--tokens", help="a folder that `tokenize` wrote with the model's tokenizer")

@@ -1,30 +1,27 @@
 """A preset as flags: each of its settings by a dotted name, with its help text, and a YAML file of the same names."""
 
 import dataclasses
-import re
 from typing import Any, get_type_hints
 
 import yaml
 from jsonargparse import ArgumentParser, Namespace
 
-from tokencritic.cli.arguments import parse
+from tokencritic.cli.arguments import field_help, make_parser, parse
 from tokencritic.errors import InputError
 
 LENGTHS = ("steps", "epochs", "minutes")
 _SHORTCUTS = {
-    "minutes": (float, "train so many minutes"),
-    "steps": (int, "train so many steps"),
-    "epochs": (float, "go through the examples so often"),
-    "seed": (int, "of the order of examples and all other chance"),
+    "minutes": (float, "train for so many minutes"),
+    "steps": (int, "train for so many steps"),
+    "epochs": (float, "train for so many epochs"),
+    "seed": (int, "of the order of examples and all other randomness"),
 }
 
 
 def preset_parser(command: str, description: str, preset: Any) -> ArgumentParser:
     """Flags for every field of a preset and of the dataclasses in it, and `--config` and `--print_config`."""
-    # Its own --print_config would print before the shortcuts below are heard.
-    parser = ArgumentParser(
-        prog=f"token-critic {command}", description=description, exit_on_error=False, print_config=None
-    )
+    # jsonargparse's own --print_config would print before the shortcuts below are read.
+    parser = make_parser(command, description, "--data PATH --run FOLDER [OPTIONS]", print_config=None)
     parser.add_argument("--config", action="config", help="a YAML file of settings; flags after it win")
     parser.add_argument("--print_config", action="store_true", help="print all settings as such a file, and exit")
     for name, (kind, text) in _SHORTCUTS.items():
@@ -103,27 +100,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _plain(item) for name, item in value.items()}
     return list(value) if isinstance(value, tuple) else value
-
-
-def field_help(kind: type) -> dict[str, str]:
-    """What a dataclass's docstring says of its fields: `name, name: text. name: text.`, its parents' docstrings included."""
-    names = [field.name for field in dataclasses.fields(kind)]
-    found: dict[str, str] = {}
-    for parent in reversed(kind.__mro__[:-1]):
-        text = " ".join((parent.__doc__ or "").split())
-        starts = [
-            (match, covered)
-            for match in re.finditer(r"(?<![\w.])(\w+(?:, \w+)*): ", text)
-            if (covered := _covered(match[1].split(", "), names))
-        ]
-        ends = [match.start() for match, _ in starts[1:]] + [len(text)]
-        for (match, covered), end in zip(starts, ends, strict=True):
-            found |= dict.fromkeys(covered, text[match.end() : end].strip().removesuffix(".").replace("%", "%%"))
-    return found
-
-
-def _covered(words: list[str], names: list[str]) -> list[str]:
-    """The fields that a heading of a docstring means; `_levels` after `x_filters` stands for `x_levels`."""
-    stem = words[0].rpartition("_")[0]
-    full = [stem + word if word.startswith("_") else word for word in words]
-    return [word for word in full if word in names] if full[0] in names else []

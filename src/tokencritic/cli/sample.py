@@ -6,62 +6,65 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokencritic.cli.arguments import add_settings, check_device, make_parser, parse, settings_of
+from tokencritic.cli.arguments import (
+    MODEL_HELP,
+    add_settings,
+    add_work,
+    check_positive,
+    load_model,
+    make_parser,
+    parse,
+    settings_of,
+)
 from tokencritic.errors import InputError
 
 if TYPE_CHECKING:
     from PIL import Image
     from torch import Tensor
 
-    from tokencritic.pipeline import OutputType, TokenCriticPipeline
+    from tokencritic.pipeline import TokenCriticPipeline
     from tokencritic.sampling.settings import SamplingSettings
-    from tokencritic.sampling.trace import Trace
 
 _MOST_IN_GRID = 256
 
 
 def main(arguments: list[str]) -> None:
-    parser = make_parser("sample", "Make images: a PNG of each and a grid of the first 256, or one ADM sample file.")
-    parser.add_argument("model", help="a model folder or Hub id")
-    parser.add_argument("--classes", nargs="+", help="numbers or names; all classes in turn if not given")
-    parser.add_argument("--num", type=int, default=16, help="how many images in all; the classes take turns")
-    parser.add_argument("--seed", type=int, default=0, help="image i has seed + i")
-    parser.add_argument(
-        "--format", choices=["png", "npz"], default="png", help="npz: one samples.npz, as ADM's evaluator reads it"
+    parser = make_parser(
+        "sample", "Make images: a PNG of each and a grid of the first 256, or one ADM sample file.", "MODEL [OPTIONS]"
     )
-    parser.add_argument("--out", default="out/samples", help="the folder to write")
-    text = "also show how the first 16 images come about: .gif, .webp, or a film strip, .png"
+    parser.add_argument("model", help=MODEL_HELP)
+    parser.add_argument("--classes", nargs="+", metavar="C", help="numbers or names; all classes in turn by default")
+    parser.add_argument("--num", type=int, default=16, help="how many images in all; the classes take turns")
+    add_work(parser, "out/samples")
+    text = "png, or npz: one samples.npz that ADM's evaluator reads"
+    parser.add_argument("--format", choices=["png", "npz"], default="png", help=text)
+    text = "also show how the first 16 images form: .gif, .webp, or a film strip, .png"
     parser.add_argument("--trace", metavar="FILE", help=text)
-    text = "with --trace: MaskGIT above the critic, from the same seeds and with the same number of network passes"
+    text = "with --trace: MaskGIT above the critic, from the same seeds and at the same NFE"
     parser.add_argument("--compare", action="store_true", help=text)
-    parser.add_argument("--batch_size", type=int, default=64)
-    parser.add_argument("--device", default="cpu")
     add_settings(parser)
     given = parse(parser, arguments)
     if given.compare and not given.trace:
         raise InputError("--compare is given without --trace; name the file to write with --trace FILE")
-    for name in ("num", "batch_size"):
-        if given[name] < 1:
-            raise InputError(f"--{name} is {given[name]}; it must be at least 1")
+    check_positive(given, "num", "batch_size")
 
     from tokencritic.interop.adm import write_samples
     from tokencritic.pictures import MOST_IMAGES, check_trace, write_trace
-    from tokencritic.pipeline import TokenCriticPipeline
-    from tokencritic.randomness import as_seeds
     from tokencritic.sampling.trace import Trace
 
-    pipe = TokenCriticPipeline.from_pretrained(given.model).to(check_device(given.device))
+    pipe = load_model(given)
     settings = pipe.settings(**settings_of(given))
     classes = pipe.labels(given.classes or list(range(pipe.generator.num_classes)), called="--classes")
     labels = classes.repeat(-(-given.num // len(classes)))[: given.num]
-    seeds = as_seeds(given.seed, given.num)
     trace = Trace(MOST_IMAGES) if given.trace else None
     if trace is not None:
         check_trace(given.trace, settings)
-    baseline = _baseline(given.model, pipe, settings) if given.compare else None
+    baseline = _baseline(pipe, settings) if given.compare else None
     start = time.perf_counter()
+    tokens = pipe.token_batches(labels, given.seed, settings, batch_size=given.batch_size, on_step=trace)
     output_type = "pil" if given.format == "png" else "pt"
-    batches = _sample(pipe, labels, seeds, settings, given.batch_size, output_type, trace)
+    shown = given.num * settings.candidates > given.batch_size  # more than one batch
+    batches = (pipe.images(part, output_type, given.batch_size) for part in _with_progress(tokens, given.num, shown))
     first = next(batches)  # whatever is wrong shows before a folder is made
     batches = itertools.chain([first], batches)
     folder = Path(given.out)
@@ -80,37 +83,22 @@ def main(arguments: list[str]) -> None:
         print(f"wrote {given.trace}")
 
 
-def _baseline(model: str, pipe: "TokenCriticPipeline", settings: "SamplingSettings") -> "SamplingSettings":
-    """MaskGIT as tuned for the model, at the network passes of the critic's settings."""
-    from tokencritic.evaluation.tune import settings_at
-    from tokencritic.pretrained import place_of
-
-    if pipe.critic is None or settings.chosen_sampler(has_critic=True) != "critic":
+def _baseline(pipe: "TokenCriticPipeline", settings: "SamplingSettings") -> "SamplingSettings":
+    """MaskGIT as tuned for the model, at the NFE of the critic's settings."""
+    if pipe.critic is None or settings.row(has_critic=True).name != "critic":
         raise InputError(
             "--compare shows the critic beside MaskGIT; choose a model that has one, and no other --sampler"
         )
-    return settings_at(Path(place_of(model)), pipe, "confidence", settings.passes(pipe.tokenizer.num_tokens))
+    return pipe.sampling.at_nfe("confidence", pipe.nfe(settings))
 
 
-def _sample(
-    pipe: "TokenCriticPipeline",
-    labels: "Tensor",
-    seeds: "Tensor",
-    settings: "SamplingSettings",
-    batch_size: int,
-    output_type: "OutputType",
-    trace: "Trace | None",
-) -> Iterator[Any]:
-    """Images in batches, so that memory does not grow with their number; progress is shown where there is more than one."""
+def _with_progress(batches: "Iterator[Tensor]", total: int, shown: bool) -> "Iterator[Tensor]":
     from tokencritic.progress import Progress
 
-    count = max(1, batch_size // settings.candidates)
-    with Progress(len(labels), "sampling", "images", shown=len(labels) > count) as progress:
-        for part, part_seeds in zip(labels.split(count), seeds.split(count), strict=True):
-            watch = None if trace is None else trace.on_step_end
-            tokens = pipe.sample_tokens(part, part_seeds, settings, batch_size, watch)
-            yield pipe.images(tokens, output_type, batch_size)
-            progress.advance(len(part))
+    with Progress(total, "sampling", "images", shown=shown) as progress:
+        for tokens in batches:
+            yield tokens
+            progress.advance(len(tokens))
 
 
 def _write_pictures(
@@ -119,7 +107,8 @@ def _write_pictures(
     """Write each image and the grid; returns the names of the images' files."""
     from tokencritic.pictures.grids import grid, save
 
-    shown, written = [], set()
+    shown: list[Any] = []
+    written = set()
     for index, image in enumerate(itertools.chain.from_iterable(batches)):
         name = f"{first_seed + index:06}_class{labels[index]}.png"
         save(image, folder / name)

@@ -1,34 +1,41 @@
 """`token-critic tokenize`: an image source to token arrays."""
 
-from tokencritic.cli.arguments import check_device, make_parser, parse, rank_and_world_size
+from tokencritic.cli.arguments import check_device, make_parser, parse
 
 
 def main(arguments: list[str]) -> None:
-    parser = make_parser("tokenize", "Turn images into memory-mapped token arrays. Cut off, the same command goes on.")
+    parser = make_parser(
+        "tokenize",
+        "Turn images into memory-mapped token arrays. Rerun the command to resume an interrupted one.",
+        "MODEL DATA --out FOLDER [OPTIONS]",
+    )
     parser.add_argument("model", help="a model folder or Hub id, or the folder of a tokenizer alone")
     parser.add_argument("data", help="a folder of class folders, idx files, CIFAR-10 in any form, or an .npz")
     parser.add_argument("--out", required=True, help="the folder to write")
     parser.add_argument("--split", choices=["train", "test"], default="train")
     parser.add_argument("--crop", choices=["center", "random"], default="center", help="random: RandomResizedCrop")
-    parser.add_argument("--flip", type=bool, default=False, help="flip each image with probability 1/2")
-    parser.add_argument("--passes", type=int, default=1, help="how often to go over the images, each time cropped anew")
+    parser.add_argument("--flip", action="store_true", help="flip each image with probability 1/2")
+    parser.add_argument(
+        "--passes", type=int, default=1, help="how often to go over the images, each time with new crops"
+    )
     parser.add_argument("--seed", type=int, default=0, help="of the random crops and flips")
-    parser.add_argument("--batch_size", type=int, default=64)
+    parser.add_argument("--batch_size", type=int, default=64, help="images at a time; changes no result")
     parser.add_argument("--workers", type=int, default=4, help="threads that decode")
     parser.add_argument(
         "--max_corrupt", type=int, default=10, help="files that may be unreadable before it is an error"
     )
-    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--device", default="cpu", help="cpu, cuda or the like")
     given = parse(parser, arguments)
 
     from tokencritic.data.sources import open_source
     from tokencritic.data.tokenizing import tokenize
     from tokencritic.data.transforms import Preprocess
+    from tokencritic.distribution import rank_and_size
     from tokencritic.tokenizers.loading import load_tokenizer
 
     source = open_source(given.data, given.split, max_corrupt=given.max_corrupt)
     tokenizer = load_tokenizer(given.model).to(check_device(given.device))
-    rank, world_size = rank_and_world_size()
+    rank, world_size = rank_and_size()
     arrays = tokenize(
         source,
         tokenizer,

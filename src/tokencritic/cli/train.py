@@ -9,7 +9,7 @@ from tokencritic.cli.preset_flags import parse_preset, preset_parser, settings_f
 from tokencritic.errors import InputError
 from tokencritic.presets import MODELS, NAMES, find_preset
 
-_ABOUT = "Train a model. Cut off, stopped or killed, the same command goes on."
+_ABOUT = "Train a model. Rerun the command to resume an interrupted run."
 # The two dashes matter: without them torchrun takes --run for an option of its own.
 _SPREAD = "On several GPUs or machines: torchrun --nproc-per-node N --no-python -- token-critic train ..."
 
@@ -18,9 +18,8 @@ def main(arguments: list[str]) -> None:
     model, name = _which(arguments[:2])
     preset = find_preset(model, name)
     parser = preset_parser(f"train {model} {name}", _ABOUT, preset)
-    parser.usage = f"token-critic train {model} {name} --data PATH --run FOLDER [SETTINGS]"
     flags = _add_files(parser, model)
-    parser.add_argument("--device", help="cpu, cuda or the like; cuda where there is one, else cpu, if not given")
+    parser.add_argument("--device", help="cpu, cuda or the like; by default cuda where there is one, else cpu")
     given = parse_preset(parser, arguments[2:])
     settings = settings_from(given, preset)
     files = {flag: given[flag] for flag in flags}
@@ -28,7 +27,7 @@ def main(arguments: list[str]) -> None:
         print(to_yaml(settings, files), end="")
         return
     if model == "critic" and not files["data"]:
-        given.data = files["data"] = files["generator"]  # a model may bring its tokens
+        given.data = files["data"] = files["generator"]  # a model may include its tokens
     for flag, required in flags.items():
         if required and not files[flag]:
             raise InputError(f"--{flag} is missing; `token-critic train {model} {name} --help` says what it is")
@@ -43,8 +42,8 @@ def main(arguments: list[str]) -> None:
 
 
 def _which(arguments: list[str]) -> tuple[str, str]:
-    parser = make_parser("train", f"{_ABOUT} `token-critic train MODEL PRESET --help` shows all settings. {_SPREAD}")
-    parser.usage = "token-critic train MODEL PRESET --data PATH --run FOLDER ..."
+    about = f"{_ABOUT} `token-critic train MODEL PRESET --help` shows all settings. {_SPREAD}"
+    parser = make_parser("train", about, "MODEL PRESET --data PATH --run FOLDER [OPTIONS]")
     parser.add_argument("model", choices=MODELS, help=f"what to train: {', '.join(MODELS)}")
     parser.add_argument("preset", choices=NAMES, help=f"the recipe: {', '.join(NAMES)}")
     given = parse(parser, arguments)
@@ -57,7 +56,7 @@ def _add_files(parser: ArgumentParser, model: str) -> dict[str, bool]:
     data = (
         "the images, in any form that `tokenize` takes"
         if images
-        else "the tokens, a folder that `tokenize` wrote, or a model that brings them"
+        else "the tokens, a folder that `tokenize` wrote, or a model that includes them"
     )
     parser.add_argument("--data", help=data + (", as --generator may" if model == "critic" else ""))
     parser.add_argument("--run", help="the folder of the run; the model appears in it")
