@@ -4,14 +4,13 @@ All work is done at the resolution of the token grid, where it is matrix product
 few residual blocks mix neighbouring places, and the decoder mirrors the encoder.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tokencritic.errors import InputError
-from tokencritic.models.saved import ADDED_LATER
+from tokencritic.errors import InputError, check_at_least
 from tokencritic.tokenizers.quantizer import Quantizer
 from tokencritic.tokenizers.tokenizer import Tokenizer
 
@@ -34,17 +33,14 @@ class CompactConfig:
     width: int = 64
     encoder_blocks: int = 1
     decoder_blocks: int = 2
-    encoder_kernel: int = field(default=3, metadata=ADDED_LATER)
+    encoder_kernel: int = 3
     codebook_size: int = 512
     code_width: int = 8
 
     def __post_init__(self) -> None:
-        for name in ("image_size", "channels", "factor", "width", "codebook_size", "code_width"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} is {getattr(self, name)}; it must be at least 1")
-        for name in ("margin", "encoder_blocks", "decoder_blocks"):
-            if getattr(self, name) < 0:
-                raise InputError(f"{name} is {getattr(self, name)}; it must be 0 or more")
+        check_at_least(1, image_size=self.image_size, channels=self.channels, factor=self.factor, width=self.width)
+        check_at_least(1, codebook_size=self.codebook_size, code_width=self.code_width)
+        check_at_least(0, margin=self.margin, encoder_blocks=self.encoder_blocks, decoder_blocks=self.decoder_blocks)
         if self.encoder_kernel < 1 or self.encoder_kernel % 2 == 0:
             raise InputError(f"encoder_kernel is {self.encoder_kernel}; it must be odd")
 
@@ -62,7 +58,6 @@ class CompactTokenizer(Tokenizer):
 
     def __init__(self, config: CompactConfig = FASHION_MNIST) -> None:
         super().__init__(config, config.factor, config.margin)
-        self.factor, self.margin = config.factor, config.margin
         pixels = config.channels * config.factor**2
         kernel = config.encoder_kernel
         self.embed = nn.Conv2d(pixels, config.width, kernel, padding=kernel // 2)
