@@ -18,28 +18,6 @@ _BROKEN = (
 )
 
 
-class _Arrays(Mapping[str, np.ndarray]):
-    """The arrays of an .npz by name, each read when it is asked for."""
-
-    def __init__(self, opened: np.lib.npyio.NpzFile) -> None:
-        self._opened = opened
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        value = self._opened[name]
-        if not isinstance(value, np.ndarray):
-            raise ValueError(f"{name} is no array")
-        return value
-
-    def __contains__(self, name: object) -> bool:  # the parent's would read the array to know
-        return name in self._opened
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._opened)
-
-    def __len__(self) -> int:
-        return len(self._opened)
-
-
 @contextmanager
 def reading(file: Path) -> Iterator[None]:
     """What a broken .npz raises becomes an `InputError` with its name; a name that is missing stays a `KeyError`."""
@@ -59,7 +37,11 @@ def arrays_of(file: Path) -> Iterator[Mapping[str, np.ndarray]]:
         if not isinstance(opened, np.lib.npyio.NpzFile):
             raise InputError(f"{file} is a single array; expected an .npz, which holds arrays by name")
         with opened:
-            yield _Arrays(opened)
+            for name in opened.zip.namelist():
+                with opened.zip.open(name) as member:
+                    if member.read(len(np.lib.format.MAGIC_PREFIX)) != np.lib.format.MAGIC_PREFIX:
+                        raise ValueError(f"{name.removesuffix('.npy')} is no array")
+            yield opened
 
 
 def open_npz(file: Path, split: str) -> ArraySource:

@@ -16,7 +16,7 @@ from tokencritic.data.idx import find_idx
 from tokencritic.data.sources import Source, open_source
 from tokencritic.data.transforms import Preprocess
 from tokencritic.errors import InputError
-from tokencritic.interop.adm import array_names, open_samples
+from tokencritic.interop.adm import SampleFile, array_names
 
 _WORKERS = 4  # threads that decode
 # As `token-critic sample` names its images; the grid that lies beside them is none of them.
@@ -130,19 +130,18 @@ class SampleImages:
     """The images of an .npz as ADM writes them, `arr_0` uint8 (n, h, w, c), read as they are asked for; labels `arr_1`."""
 
     def __init__(self, file: Path) -> None:
-        samples = open_samples(file)
-        self.labels, self._images = samples.labels, samples.images
-        self.image_size = (samples.shape[1], samples.shape[2])
+        self._samples = samples = SampleFile(file)
+        self.labels, self.image_size = samples.labels, (samples.shape[1], samples.shape[2])
         with file.open("rb") as opened:
             digest = hashlib.file_digest(opened, "sha256").hexdigest()
         self.facts = {"kind": "npz", "num": len(samples), "image_shape": list(samples.shape[1:]), "sha256": digest}
 
     def __len__(self) -> int:
-        return self._images.shape[0]
+        return len(self._samples)
 
     def batch(self, start: int, stop: int) -> np.ndarray:
         """uint8 (b, h, w, c)."""
-        return self._images.read(start, stop)
+        return self._samples.read(start, stop)
 
 
 def open_images(path: str | Path, labels: str | Path | None = None, num: int | None = None) -> ImageSet:
