@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tokencritic.data.arrays import ArraySource, numbered_classes
+from tokencritic.data.source import ArraySource, numbered_classes
 from tokencritic.errors import InputError
 
 _PREFIXES = {"train": "train", "test": "t10k"}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tokencritic.data.arrays import ArraySource, numbered_classes
+from tokencritic.data.source import ArraySource, numbered_classes
 from tokencritic.errors import InputError
 
 # What reading a broken file may raise; the last three: a size beyond reason, packed in an unknown way, encrypted.
@@ -36,9 +36,9 @@ def arrays_of(file: Path) -> Iterator[Mapping[str, np.ndarray]]:
         opened = np.load(stream, allow_pickle=False)
         if not isinstance(opened, np.lib.npyio.NpzFile):
             raise InputError(f"{file} is a single array; expected an .npz, which holds arrays by name")
-        with opened:
-            for name in opened.zip.namelist():
-                with opened.zip.open(name) as member:
+        with opened, zipfile.ZipFile(stream) as archive:
+            for name in archive.namelist():
+                with archive.open(name) as member:
                     if member.read(len(np.lib.format.MAGIC_PREFIX)) != np.lib.format.MAGIC_PREFIX:
                         raise ValueError(f"{name.removesuffix('.npy')} is no array")
             yield opened

@@ -24,6 +24,7 @@ PACKED = "tokens.npz"
 TOKEN_TYPE = np.dtype("<u2")
 LABEL_TYPE = np.dtype("<i4")
 MAX_CODEBOOK = 2**16
+CROPS_PER_IMAGE = "passes"  # the stored name of how many rows each image has
 
 _ROWS_CHECKED_AT_ONCE = 2**16
 
@@ -32,7 +33,7 @@ _ROWS_CHECKED_AT_ONCE = 2**16
 class TokenArrays:
     """Tokenized images. tokens: uint16 (rows, n), below `codebook_size`. labels: int32 (rows,), below the class count.
 
-    facts: the whole JSON, with the crop policy, the passes, the counts and the facts of the image source.
+    facts: the whole JSON, with the crop policy, the counts and the facts of the image source.
     """
 
     tokens: np.ndarray
@@ -45,6 +46,11 @@ class TokenArrays:
 
     def __len__(self) -> int:
         return len(self.tokens)
+
+    @property
+    def num_images(self) -> int:
+        """How many different images there are: each has as many rows as crops were made of it."""
+        return len(self) // self.facts.get(CROPS_PER_IMAGE, 1)
 
     @classmethod
     def open(cls, place: str | Path, tokenizer_fingerprint: str | None = None) -> Self:
