@@ -16,8 +16,12 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from tokencritic.data import ExampleOrder, Preprocess, Source, TokenArrays, open_source, tokenize
-from tokencritic.data.source import ArraySource
+from tokencritic.data.order import ExampleOrder
+from tokencritic.data.source import ArraySource, Source
+from tokencritic.data.sources import open_source
+from tokencritic.data.tokenizing import tokenize
+from tokencritic.data.tokens import TokenArrays
+from tokencritic.data.transforms import Preprocess
 from tokencritic.tokenizers.compact import CompactConfig, CompactTokenizer
 from tokencritic.training.token_rows import TokenRows
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tokencritic.data import open_source
+from tokencritic.data.sources import open_source
 from tokencritic.errors import InputError
 
 _CIFAR_NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")

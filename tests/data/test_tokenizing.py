@@ -12,8 +12,12 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from tokencritic.data import Preprocess, TokenArrays, chunk_files, open_source, to_float, tokenize, tokenizing
+from tokencritic.data import chunk_files, tokenizing
 from tokencritic.data.source import ArraySource
+from tokencritic.data.sources import open_source
+from tokencritic.data.tokenizing import tokenize
+from tokencritic.data.tokens import TokenArrays
+from tokencritic.data.transforms import Preprocess, to_float
 from tokencritic.errors import InputError
 
 FILES = ("tokens.npy", "labels.npy", "tokens.json")

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from tokencritic.data import Preprocess, to_float
-from tokencritic.data.transforms import center_crop, random_boxes
+from tokencritic.data.transforms import Preprocess, center_crop, random_boxes, to_float
 from tokencritic.errors import InputError
 from tokencritic.randomness import crop_uniforms
 
@@ -83,10 +82,10 @@ def test_an_array_gives_the_same_as_its_images(channels: int, stored: int, crop,
 def test_chance_depends_on_each_of_its_three_integers() -> None:
     image, preprocess = picture(40, 40), Preprocess(16, 3, "random", flip=True)
     base = {"seed": 1, "crop_number": 2, "index": 3}
-    assert torch.equal(preprocess(image, **base), cropped(preprocess, image, **base))
+    assert torch.equal(cropped(preprocess, image, **base), cropped(preprocess, image, **base))
     for name in base:
-        assert not torch.equal(preprocess(image, **base), cropped(preprocess, image, **(base | {name: 7})))
-    assert not torch.equal(preprocess(image, seed=2**40), cropped(preprocess, image, seed=0))
+        assert not torch.equal(cropped(preprocess, image, **base), cropped(preprocess, image, **(base | {name: 7})))
+    assert not torch.equal(cropped(preprocess, image, seed=2**40), cropped(preprocess, image, seed=0))
 
 
 def test_uniforms_are_uniform() -> None:

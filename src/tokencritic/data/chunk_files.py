@@ -137,14 +137,8 @@ def check_settings(out: Path, there: dict[str, Any], now: dict[str, Any]) -> Non
     now = json.loads(_as_json(now))  # tuples become lists, as in the file
     other = [name for name in now if there.get(name) != now[name]]
     if other:
-        first = other[0]
-        values = f"{_short(there.get(first))} there, {_short(now[first])} now"
+        values = f"{json.dumps(there.get(other[0])):.200} there, {json.dumps(now[other[0]]):.200} now"
         raise InputError(f"{out} holds tokens made with another {', '.join(other)} ({values}); choose another folder")
-
-
-def _short(value: object) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 200 else f"{text[:200]}..."
 
 
 def _as_json(value: object) -> bytes:

@@ -133,16 +133,14 @@ def _unpack(file: Path) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
 def _check_arrays(facts: dict[str, Any], tokens: tuple[Path, np.ndarray], labels: tuple[Path, np.ndarray]) -> None:
     """Each with the file that it is from: of the form that the facts tell, and in range."""
     rows, (height, width) = facts["rows"], facts["grid"]
-    for (file, array), dtype, shape in ((tokens, TOKEN_TYPE, (rows, height * width)), (labels, LABEL_TYPE, (rows,))):
+    for (file, array), dtype, shape, limit, what in (
+        (tokens, TOKEN_TYPE, (rows, height * width), facts["codebook_size"], "code"),
+        (labels, LABEL_TYPE, (rows,), len(facts["class_names"]), "class"),
+    ):
         if array.dtype != dtype or array.shape != shape:
             raise InputError(f"{file} holds {array.dtype} {array.shape}; the {FACTS} beside it says {dtype} {shape}")
-    _check_below(*tokens, facts["codebook_size"], "code")
-    _check_below(*labels, len(facts["class_names"]), "class")
-
-
-def _check_below(file: Path, values: np.ndarray, limit: int, what: str) -> None:
-    for start in range(0, len(values), _ROWS_CHECKED_AT_ONCE):
-        part = values[start : start + _ROWS_CHECKED_AT_ONCE]
-        low, high = int(part.min()), int(part.max())
-        if low < 0 or high >= limit:
-            raise InputError(f"{file} holds {low if low < 0 else high}; the last {what} is {limit - 1}")
+        for start in range(0, rows, _ROWS_CHECKED_AT_ONCE):
+            some = array[start : start + _ROWS_CHECKED_AT_ONCE]
+            low, high = int(some.min()), int(some.max())
+            if low < 0 or high >= limit:
+                raise InputError(f"{file} holds {low if low < 0 else high}; the last {what} is {limit - 1}")
