@@ -138,8 +138,6 @@ def test_a_strip_too_thin_for_any_box_is_cut_in_the_middle() -> None:
         ({"size": 0}, "size is 0"),
         ({"size": 8, "channels": 4}, "channels is 4"),
         ({"size": 8, "crop": "middle"}, "crop is 'middle'"),
-        ({"size": 8, "scale": (0.5, 0.1)}, "scale is"),
-        ({"size": 8, "ratio": (0, 1)}, "ratio is"),
     ],
 )
 def test_wrong_arguments(arguments: dict, message: str) -> None:

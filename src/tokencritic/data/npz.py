@@ -51,8 +51,6 @@ def open_npz(file: Path, split: str) -> ArraySource:
         names = arrays.get("class_names")
     if names is not None and (names.ndim != 1 or names.dtype.kind != "U"):
         raise InputError(f"{file} holds class_names {names.dtype} {names.shape}; expected a list of strings")
-    if labels.dtype.kind not in "iu" or labels.size == 0:
-        raise InputError(f"{file} holds labels {labels.dtype} {labels.shape}; expected integers (n,), one per image")
     class_names = numbered_classes(labels) if names is None else tuple(names.tolist())
     return ArraySource(images, labels, class_names, "npz", split, str(file))
 

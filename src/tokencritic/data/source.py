@@ -111,8 +111,8 @@ def to_picture(pixels: np.ndarray) -> Image.Image:
 
 
 def numbered_classes(*labels: np.ndarray) -> tuple[str, ...]:
-    """Names for classes that have none: "0", "1", ... up to the highest label that occurs."""
-    highest = max((int(some.max()) for some in labels if some.size), default=-1)
+    """Names for classes that have none: "0", "1", ... up to the highest label that occurs; what is no label counts not."""
+    highest = max((int(some.max()) for some in labels if some.size and some.dtype.kind in "iu"), default=-1)
     return tuple(str(number) for number in range(highest + 1))
 
 

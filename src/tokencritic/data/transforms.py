@@ -1,7 +1,7 @@
 """From images as they come to pixels as a tokenizer takes them: one size, one number of channels."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -26,15 +26,15 @@ class Preprocess:
 
     size: height and width wanted. channels: 1 (grey) or 3. crop: "center" resizes the short side and cuts out the middle;
     "random" resizes a box of a random area (a share of the image in `scale`) and shape (width / height in `ratio`).
-    flip: mirror every second image, by chance. All chance is a pure function of (seed, crop_number, index).
+    flip: mirror each image with probability 1/2. All chance is a pure function of (seed, crop_number, index).
     """
 
     size: int
     channels: int = 3
     crop: Crop = "center"
     flip: bool = False
-    scale: tuple[float, float] = (0.08, 1.0)
-    ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    scale: tuple[float, float] = field(default=(0.08, 1.0), init=False)
+    ratio: tuple[float, float] = field(default=(3 / 4, 4 / 3), init=False)
 
     def __post_init__(self) -> None:
         check_at_least(1, size=self.size)
@@ -42,10 +42,6 @@ class Preprocess:
             raise InputError(f"channels is {self.channels}; it must be 1 or 3")
         if self.crop not in ("center", "random"):
             raise InputError(f"crop is {self.crop!r}; choose one of center, random")
-        if not 0 < self.scale[0] <= self.scale[1] <= 1:
-            raise InputError(f"scale is {self.scale}; it must be two rising shares in (0, 1]")
-        if not 0 < self.ratio[0] <= self.ratio[1]:
-            raise InputError(f"ratio is {self.ratio}; it must be two rising numbers above 0")
 
     def batch(
         self,
@@ -57,7 +53,9 @@ class Preprocess:
     ) -> Tensor:
         """Several images, or one array uint8 (b, h, w, c) -> uint8 (b, c, size, size). indices: the examples' numbers."""
         draws = self._draw(indices, seed, crop_number)
-        if isinstance(images, np.ndarray) and self._fits(images):
+        fitting = [(self.size, self.size, channels) for channels in (1, self.channels)]
+        # What needs no resampling and no weighing of colours is handled as a whole.
+        if self.crop == "center" and isinstance(images, np.ndarray) and images.shape[1:] in fitting:
             pixels = images if images.shape[3] == self.channels else np.repeat(images, self.channels, axis=3)
         else:
             pixels = self._resize_each(images, draws)
@@ -72,11 +70,6 @@ class Preprocess:
         if self.crop == "random":
             return crop_uniforms(indices, seed, crop_number)
         return crop_uniforms(indices, seed, crop_number, CROP_BLOCKS - 1) if self.flip else None
-
-    def _fits(self, images: np.ndarray) -> bool:
-        """Whether an array needs no resampling and no weighing of colours: then it is handled as a whole."""
-        right_size = self.crop == "center" and images.shape[1:3] == (self.size, self.size)
-        return right_size and images.shape[3] in (1, self.channels)
 
     def _resize_each(self, images: Sequence[Image.Image] | np.ndarray, draws: np.ndarray | None) -> np.ndarray:
         if isinstance(images, np.ndarray):
