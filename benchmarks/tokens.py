@@ -14,41 +14,31 @@ from pathlib import Path
 import numpy as np
 import torch
 from PIL import Image
-from torch import Tensor, nn
+from torch import Tensor
 
-from tokencritic.data import Preprocess, TokenArrays, TokenReader, open_source, tokenize
-from tokencritic.data.arrays import ArraySource
-from tokencritic.data.sources import Source
-from tokencritic.data.tokenizing import Tokenizer
+from tokencritic.data.order import ExampleOrder
+from tokencritic.data.source import ArraySource, Source
+from tokencritic.data.sources import open_source
+from tokencritic.data.tokenizing import tokenize
+from tokencritic.data.tokens import TokenArrays
+from tokencritic.data.transforms import Preprocess
+from tokencritic.tokenizers.compact import CompactConfig, CompactTokenizer
+from tokencritic.training.token_rows import TokenRows
 
 CODES = 256
 
 
-class StandIn(nn.Module):
-    """Patches, two layers and the nearest of 256 codes: as cheap as a useful tokenizer can be."""
-
-    codebook_size = CODES
-
-    def __init__(self, image_size: int, patch: int, channels: int, width: int) -> None:
-        super().__init__()
-        self.image_size, self.channels = image_size, channels
-        self.grid = (image_size // patch, image_size // patch)
-        self.embed = nn.Conv2d(channels, width, patch, stride=patch)
-        self.hidden = nn.Linear(width, width)
-        self.codes = nn.Linear(width, CODES)
-
-    def encode(self, images: Tensor) -> Tensor:
-        features = self.embed(images).flatten(2).transpose(1, 2)
-        return self.codes(torch.relu(self.hidden(features))).argmax(dim=2)
-
-
-class Nothing:
+class Nothing(CompactTokenizer):
     """A tokenizer that costs nothing: what is left is the cost of reading, cropping and writing."""
 
-    codebook_size, grid, image_size, channels = CODES, (7, 7), 28, 1
-
     def encode(self, images: Tensor) -> Tensor:
-        return torch.zeros(len(images), 49, dtype=torch.int64)
+        return torch.zeros(len(images), self.num_tokens, dtype=torch.int64)
+
+
+def cheap(image_size: int, channels: int, width: int) -> CompactTokenizer:
+    """Patches of 4 x 4 pixels, two layers and the nearest of 256 codes: as cheap as a useful tokenizer can be."""
+    sizes = {"encoder_blocks": 0, "decoder_blocks": 0, "encoder_kernel": 1, "codebook_size": CODES}
+    return CompactTokenizer(CompactConfig(image_size, channels, width=width, **sizes))
 
 
 def main() -> None:
@@ -65,11 +55,11 @@ def main() -> None:
             preprocess = Preprocess(28, 1, crop, flip=True)
             rate = len(small) / seconds(lambda p=preprocess: write(small, Nothing(), p, folder / f"nothing {p.crop}"))
             print(f"tokenizing 28x28 array, {crop} crop, all but the forward: {rate:.0f} images/s")
-            compare(f"28x28 array, {crop} crop", small, StandIn(28, 4, 1, 128), preprocess, folder)
+            compare(f"28x28 array, {crop} crop", small, cheap(28, 1, 128), preprocess, folder)
         write_files(folder / "files", rng)
         photos = open_source(folder / "files")
         # The paper's tokenizer costs some hundred times this one: it stands for a fast GPU.
-        compare("500x375 JPEG files", photos, StandIn(256, 4, 3, 256), Preprocess(256, 3), folder)
+        compare("500x375 JPEG files", photos, cheap(256, 3, 256), Preprocess(256, 3), folder)
 
 
 def reading_rate(folder: Path, num_tokens: int, rows: int = 300_000, batch_size: int = 256) -> float:
@@ -80,17 +70,17 @@ def reading_rate(folder: Path, num_tokens: int, rows: int = 300_000, batch_size:
     np.save(folder / "labels.npy", np.zeros(rows, np.int32))
     facts = {"tokenizer_fingerprint": "none", "codebook_size": CODES, "grid": [side, side], "class_names": ["all"]}
     (folder / "tokens.json").write_text(json.dumps(facts | {"rows": rows}))
-    reader = TokenReader(TokenArrays.open(folder), batch_size)
+    read_rows, order = TokenRows(TokenArrays.open(folder)), ExampleOrder(rows, batch_size)
     steps = rows // batch_size
 
     def read() -> None:
-        for _ in range(steps):
-            next(reader)
+        for step in range(steps):
+            read_rows(torch.from_numpy(order.batch(step)), step, torch.device("cpu"))
 
     return steps * batch_size / seconds(read)
 
 
-def compare(what: str, source: Source, tokenizer: StandIn, preprocess: Preprocess, folder: Path) -> None:
+def compare(what: str, source: Source, tokenizer: CompactTokenizer, preprocess: Preprocess, folder: Path) -> None:
     """Print the rate of tokenizing, of the bare forward, and their ratio."""
     batch = torch.rand(128, tokenizer.channels, tokenizer.image_size, tokenizer.image_size)
     rounds = max(1, len(source) // len(batch))
@@ -111,8 +101,8 @@ def compare(what: str, source: Source, tokenizer: StandIn, preprocess: Preproces
     print(f"tokenizing {what}: {rate:.0f} images/s, {ratio:.0%} of a bare forward")
 
 
-def write(source: Source, tokenizer: Tokenizer, preprocess: Preprocess, out: Path) -> None:
-    tokenize(source, tokenizer, out, preprocess=preprocess, fingerprint="x", batch_size=128, workers=2, progress=False)
+def write(source: Source, tokenizer: CompactTokenizer, preprocess: Preprocess, out: Path) -> None:
+    tokenize(source, tokenizer, out, preprocess=preprocess, batch_size=128, workers=2, progress=False)
 
 
 def write_files(folder: Path, rng: np.random.Generator) -> None:

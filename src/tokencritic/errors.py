@@ -13,6 +13,14 @@ class InputError(ValueError):
     """
 
 
+def check_at_least(least: int, **values: float) -> None:
+    """Raises InputError unless every value is `least` or more; the error names the value."""
+    for name, value in values.items():
+        if value < least:
+            right = f"at least {least}" if least else "0 or more"
+            raise InputError(f"{name} is {value}; it must be {right}")
+
+
 def as_integers(name: str, values: "Tensor") -> "Tensor":
     """Any integers as int64, such as the uint16 of token arrays; fractions and truth values are refused, not rounded."""
     import torch

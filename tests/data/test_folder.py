@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tokencritic.data import open_source
 from tokencritic.data.folder import read_image
+from tokencritic.data.sources import open_source
 from tokencritic.errors import InputError
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tokencritic.data import ExampleOrder
+from tokencritic.data.order import ExampleOrder
 from tokencritic.errors import InputError
 
 

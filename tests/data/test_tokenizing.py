@@ -12,9 +12,12 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from tokencritic.data import Preprocess, TokenArrays, open_source, tokenize, tokenizing
-from tokencritic.data import parts as parts_module
-from tokencritic.data.arrays import ArraySource
+from tokencritic.data import chunk_files, tokenizing
+from tokencritic.data.source import ArraySource
+from tokencritic.data.sources import open_source
+from tokencritic.data.tokenizing import tokenize
+from tokencritic.data.tokens import TokenArrays
+from tokencritic.data.transforms import Preprocess, to_float
 from tokencritic.errors import InputError
 
 FILES = ("tokens.npy", "labels.npy", "tokens.json")
@@ -28,8 +31,15 @@ class Patches:
     image_size = 8
     channels = 1
 
-    def __init__(self, break_after: int | None = None) -> None:
-        self.left = break_after
+    def __init__(self, break_after: int | None = None, fingerprint: str = "f" * 64) -> None:
+        self.left, self.name = break_after, fingerprint
+
+    @property
+    def num_tokens(self) -> int:
+        return self.grid[0] * self.grid[1]
+
+    def fingerprint(self) -> str:
+        return self.name
 
     def encode(self, images: Tensor) -> Tensor:
         if self.left is not None:
@@ -54,7 +64,7 @@ def array_source(count: int = 37, seed: int = 0) -> ArraySource:
 
 
 def run(out: Path, source=None, tokenizer=None, **changes) -> TokenArrays | None:
-    arguments = {"preprocess": Preprocess(8, 1, "random", flip=True), "fingerprint": "f" * 64, "passes": 2}
+    arguments = {"preprocess": Preprocess(8, 1, "random", flip=True), "crops_per_image": 2}
     arguments |= {"batch_size": 3, "workers": 2, "progress": False} | changes
     return tokenize(source or array_source(), tokenizer or Patches(), out, **arguments)
 
@@ -66,7 +76,7 @@ def content(folder: Path) -> dict[str, bytes]:
 
 def test_tokens_are_those_of_the_tokenizer(tmp_path: Path) -> None:
     source = array_source()
-    data = run(tmp_path, source, preprocess=Preprocess(8, 1), passes=1)
+    data = run(tmp_path, source, preprocess=Preprocess(8, 1), crops_per_image=1)
     assert data is not None
     images = torch.from_numpy(source.images.transpose(0, 3, 1, 2).copy()) / 255
     np.testing.assert_array_equal(data.tokens, Patches().encode(images))
@@ -75,19 +85,17 @@ def test_tokens_are_those_of_the_tokenizer(tmp_path: Path) -> None:
     assert (data.tokens.dtype, data.labels.dtype) == (np.uint16, np.int32)
     assert data.facts["preprocess"]["crop"] == "center"
     assert data.facts["source"] == source.describe()
-    assert (data.facts["passes"], data.facts["rows"]) == (1, 37)
+    assert (data.num_images, data.facts["rows"]) == (37, 37)
 
 
-def test_passes_crop_anew_and_keep_the_order(tmp_path: Path) -> None:
+def test_each_crop_is_another_one_and_the_order_stays(tmp_path: Path) -> None:
     source = array_source()
-    data = run(tmp_path, source, passes=2, seed=4)
+    data = run(tmp_path, source, crops_per_image=2, seed=4)
     assert data is not None
     preprocess = Preprocess(8, 1, "random", flip=True)
     for number in (0, 1):
-        images = [preprocess(source[i][0], seed=4, pass_number=number, index=i) for i in range(37)]
-        np.testing.assert_array_equal(
-            data.tokens[37 * number : 37 * (number + 1)], Patches().encode(torch.stack(images))
-        )
+        images = to_float(preprocess.batch(source.images, range(37), seed=4, crop_number=number))
+        np.testing.assert_array_equal(data.tokens[37 * number : 37 * (number + 1)], Patches().encode(images))
     np.testing.assert_array_equal(data.labels, np.tile(source.labels, 2))
 
 
@@ -124,13 +132,13 @@ def test_ranks_that_run_at_the_same_time(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("stop", "kept"), [(0, 0), (1, 0), (4, 1), (7, 2), (20, 7), (27, 9)])
 def test_interrupted_and_resumed(tmp_path: Path, stop: int, kept: int) -> None:
-    """The five chunks of each of two passes take 3, 3, 3, 3 and 2 batches. Chunks that are whole are not done again."""
+    """The five chunks of each of two crops take 3, 3, 3, 3 and 2 batches. Chunks that are whole are not done again."""
     run(tmp_path / "a")
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path / "b", tokenizer=Patches(break_after=stop))
     with pytest.raises(InputError, match=r"has no tokens\.json"):
         TokenArrays.open(tmp_path / "b")
-    assert len(list((tmp_path / "b/.parts").glob("*.npz"))) == kept
+    assert len(list((tmp_path / "b/.chunks").glob("*.npz"))) == kept
     batches = [3, 3, 3, 3, 2] * 2
     run(tmp_path / "b", tokenizer=Patches(break_after=sum(batches[kept:])))
     assert content(tmp_path / "a") == content(tmp_path / "b")
@@ -149,8 +157,8 @@ def test_a_finished_folder_is_not_touched(tmp_path: Path) -> None:
     ("changes", "message"),
     [
         ({"seed": 1}, r"another seed \(0 there, 1 now\)"),
-        ({"passes": 3}, r"another passes \(2 there, 3 now\)"),
-        ({"fingerprint": "g"}, "another tokenizer_fingerprint"),
+        ({"crops_per_image": 3}, r"another passes \(2 there, 3 now\)"),
+        ({"tokenizer": Patches(fingerprint="g")}, "another tokenizer_fingerprint"),
         ({"preprocess": Preprocess(8, 1)}, "another preprocess"),
         ({"source": array_source(seed=1)}, "another source"),
     ],
@@ -166,11 +174,11 @@ def test_other_settings_are_refused(tmp_path: Path, changes: dict, message: str,
         run(tmp_path, **changes)
 
 
-def test_a_damaged_part_is_done_again(tmp_path: Path) -> None:
+def test_a_damaged_chunk_is_done_again(tmp_path: Path) -> None:
     run(tmp_path / "a")
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path / "b", tokenizer=Patches(break_after=13))
-    files = sorted((tmp_path / "b/.parts").glob("*.npz"))
+    files = sorted((tmp_path / "b/.chunks").glob("*.npz"))
     files[0].write_bytes(files[0].read_bytes()[:-30])
     files[1].write_bytes(b"")
     spoilt = bytearray(files[2].read_bytes())
@@ -182,7 +190,7 @@ def test_a_damaged_part_is_done_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("fail_at", [0, 3, 10, 11, 12, 13])
 def test_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fail_at: int) -> None:
-    """Writes 0 (settings), 1 to 10 (parts), 11 to 13 (final files): whichever fails, the next run goes on."""
+    """Writes 0 (settings), 1 to 10 (chunks), 11 to 13 (final files): whichever fails, the next run goes on."""
     run(tmp_path / "a")
     count = 0
 
@@ -193,7 +201,7 @@ def test_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fail_at: int
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patched:
-        patched.setattr(parts_module.os, "fsync", fail)
+        patched.setattr(chunk_files.os, "fsync", fail)
         with pytest.raises(InputError, match="the disk is full; free some space and run the same command again"):
             run(tmp_path / "b")
     assert not list((tmp_path / "b").rglob("*.tmp"))
@@ -234,11 +242,11 @@ def test_the_limit_of_corrupt_images_holds_over_all_ranks_and_runs(tmp_path: Pat
     for rank in (0, 1):
         source = open_source(tmp_path / "images", max_corrupt=1)
         if rank == 0:
-            assert run(tmp_path / "out", source, passes=1, rank=0, world_size=2) is None
+            assert run(tmp_path / "out", source, crops_per_image=1, rank=0, world_size=2) is None
         else:
             with pytest.raises(InputError, match=r"2 corrupt files, more than max_corrupt 1: a/00\.png"):
-                run(tmp_path / "out", source, passes=1, rank=1, world_size=2)
-    result = run(tmp_path / "out", open_source(tmp_path / "images", max_corrupt=2), passes=1)
+                run(tmp_path / "out", source, crops_per_image=1, rank=1, world_size=2)
+    result = run(tmp_path / "out", open_source(tmp_path / "images", max_corrupt=2), crops_per_image=1)
     assert result is not None
     assert len(result) == 10
 
@@ -265,7 +273,7 @@ class HugeCodebook(Patches):
         ({"tokenizer": WrongValues()}, "tokenizer gives tokens 5 to 5; its codebook has 5"),
         ({"tokenizer": HugeCodebook()}, "codebook_size is 65537"),
         ({"preprocess": Preprocess(16, 1)}, r"preprocess gives \(size, channels\) \(16, 1\)"),
-        ({"passes": 0}, "passes is 0"),
+        ({"crops_per_image": 0}, "crops_per_image is 0"),
         ({"batch_size": 0}, "batch_size is 0"),
         ({"workers": 0}, "workers is 0"),
         ({"rank": 1}, "rank is 1 of world_size 1"),

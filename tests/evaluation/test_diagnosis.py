@@ -10,7 +10,7 @@ from evaluation.toy import Bayes, Painter, make_world, true_tokens
 from training.tiny_tokens import SIZES, make_arrays, make_tokenizer
 
 from tokencritic import Critic, Generator, TokenCriticPipeline, TransformerConfig
-from tokencritic.data.order import split_rows
+from tokencritic.data.order import hold_out
 from tokencritic.data.tokens import TokenArrays
 from tokencritic.errors import InputError
 from tokencritic.evaluation.diagnosis import (
@@ -160,9 +160,9 @@ def test_dropout_is_off_while_judging_and_on_again_after():
 
 def test_held_out_rows_are_those_of_training():
     arrays = make_arrays(rows=120, passes=2)
-    split = split_rows(120, 60, 0.1)
-    assert held_out_rows(arrays, 1000, 0.1).tolist() == split.held_out.tolist()
-    assert held_out_rows(arrays, 4, 0.1).tolist() == split.held_out[[0, 3, 6, 9]].tolist()
+    _, expected = hold_out(120, 60, 0.1)
+    assert held_out_rows(arrays, 1000, 0.1).tolist() == expected.tolist()
+    assert held_out_rows(arrays, 4, 0.1).tolist() == expected[[0, 3, 6, 9]].tolist()
     assert held_out_rows(arrays, 1000, 1).tolist() == list(range(120))
     for num, share, message in ((0, 0.1, "num is 0"), (5, 0, "held_out is 0"), (5, 0.7, "held_out is 0.7")):
         with pytest.raises(InputError, match=message):

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tokencritic.errors import InputError
-from tokencritic.interop.adm import ImageReader, open_samples, write_samples
+from tokencritic.interop.adm import SampleFile, write_samples
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.integers(0, 256, (7, 4, 6, 3), np.uint8)
@@ -68,16 +68,15 @@ def test_only_one_batch_is_asked_for_at_a_time(tmp_path):
 def test_a_sample_file_is_opened_without_reading_its_images(tmp_path):
     file = tmp_path / "samples.npz"
     write_samples(file, [IMAGES], LABELS)
-    samples = open_samples(file)
+    samples = SampleFile(file)
     assert len(samples) == 7
     assert samples.shape == (7, 4, 6, 3)
     assert samples.labels.tolist() == LABELS
-    assert [len(batch) for batch in samples.batches(3)] == [3, 3, 1]
-    assert np.array_equal(np.concatenate(list(samples.batches(2))), IMAGES)
+    assert np.array_equal(np.concatenate([samples.read(0, 4), samples.read(4, 7)]), IMAGES)
     np.savez_compressed(tmp_path / "reference.npz", arr_0=IMAGES, mu=np.zeros(3), sigma=np.eye(3))
-    reference = open_samples(tmp_path / "reference.npz")
+    reference = SampleFile(tmp_path / "reference.npz")
     assert reference.labels is None
-    assert np.array_equal(next(reference.batches()), IMAGES)
+    assert np.array_equal(reference.read(0, 7), IMAGES)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +96,7 @@ def test_a_file_of_something_else_is_refused_by_name_in_one_line(tmp_path, array
     file = tmp_path / "bad.npz"
     np.savez(file, **arrays)
     with pytest.raises(InputError, match=rf"bad\.npz.*{message}") as error:
-        open_samples(file)
+        SampleFile(file)
     assert "\n" not in str(error.value)
 
 
@@ -113,7 +112,7 @@ def test_images_asked_for_in_order_are_read_once(tmp_path, monkeypatch, save):
         return content
 
     monkeypatch.setattr(zipfile.ZipExtFile, "read", counted)
-    reader = ImageReader(tmp_path / "samples.npz")
+    reader = SampleFile(tmp_path / "samples.npz")
     for start in range(0, 100, 20):  # as the second of two ranks does
         assert np.array_equal(reader.read(start + 10, start + 20), images[start + 10 : start + 20])
     assert sum(done) < images.nbytes + 1000
@@ -127,9 +126,9 @@ def test_broken_files_are_refused(tmp_path):
     for name, what in (("cut", content[:-40]), ("text", b"samples"), ("empty", b"")):
         (tmp_path / name).write_bytes(what)
         with pytest.raises(InputError, match=f"{name} is not a whole"):
-            open_samples(tmp_path / name)
+            SampleFile(tmp_path / name)
     with pytest.raises(InputError, match="nowhere is no file"):
-        open_samples(tmp_path / "nowhere")
+        SampleFile(tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tokencritic.errors import InputError
-from tokencritic.interop.flax import read_arrays
+from tokencritic.foreign_weights import read_flax
 
 
 def pack_array(array: np.ndarray, name: str | None = None, code: int = 1) -> msgpack.ExtType:
@@ -25,7 +25,7 @@ def test_arrays_come_back_by_dotted_name_with_shape_dtype_and_values(tmp_path: P
     kernel = rng.normal(size=(3, 2, 4)).astype(np.float32)
     steps = np.arange(5, dtype=np.int32)
     tree = {"params": {"a": {"Conv_0": {"kernel": pack_array(kernel)}}, "steps": pack_array(steps)}, "other": 3}
-    arrays = read_arrays(write(tmp_path / "f", tree))
+    arrays = read_flax(write(tmp_path / "f", tree))
     assert set(arrays) == {"a.Conv_0.kernel", "steps"}
     assert torch.equal(arrays["a.Conv_0.kernel"], torch.from_numpy(kernel))
     assert arrays["steps"].dtype is torch.int32
@@ -38,7 +38,7 @@ def test_bfloat16_scalars_and_empty_arrays_are_read(tmp_path: Path) -> None:
     tree = {
         "params": {"h": half, "s": pack_array(np.float32(7.0), code=3), "e": pack_array(np.zeros((0, 3), np.float32))}
     }
-    arrays = read_arrays(write(tmp_path / "f", tree))
+    arrays = read_flax(write(tmp_path / "f", tree))
     assert torch.equal(arrays["h"], values)
     assert arrays["s"].shape == ()
     assert arrays["s"].item() == 7.0
@@ -50,7 +50,7 @@ def test_a_chunked_array_is_joined_in_order(tmp_path: Path) -> None:
     # Twelve chunks: "10" must come after "9", not after "1".
     chunks = {str(i): pack_array(array.reshape(-1)[2 * i : 2 * i + 2]) for i in range(12)}
     chunked = {"__msgpack_chunked_array__": True, "shape": {"0": 2, "1": 3, "2": 4}, "chunks": chunks}
-    arrays = read_arrays(write(tmp_path / "f", {"params": {"big": chunked}}))
+    arrays = read_flax(write(tmp_path / "f", {"params": {"big": chunked}}))
     assert torch.equal(arrays["big"], torch.from_numpy(array))
 
 
@@ -60,14 +60,14 @@ def test_a_truncated_file_is_refused(tmp_path: Path, share: float) -> None:
     whole = file.read_bytes()
     file.write_bytes(whole[: int(share * len(whole))])
     with pytest.raises(InputError, match=r"f is not a whole flax checkpoint"):
-        read_arrays(file)
+        read_flax(file)
 
 
 def test_bytes_after_the_end_are_refused(tmp_path: Path) -> None:
     file = write(tmp_path / "f", {"params": {"a": pack_array(np.ones(3, np.float32))}})
     file.write_bytes(file.read_bytes() + b"\x00")
     with pytest.raises(InputError, match="not a whole flax checkpoint"):
-        read_arrays(file)
+        read_flax(file)
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_bytes_after_the_end_are_refused(tmp_path: Path) -> None:
 )
 def test_foreign_content_is_named(tmp_path: Path, tree: object, complaint: str) -> None:
     with pytest.raises(InputError, match=complaint):
-        read_arrays(write(tmp_path / "f", tree))
+        read_flax(write(tmp_path / "f", tree))
 
 
 def test_other_kinds_of_file_and_no_file_are_refused(tmp_path: Path) -> None:
@@ -107,8 +107,8 @@ def test_other_kinds_of_file_and_no_file_are_refused(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("not a checkpoint\n")
     for name in ("torch.pt", "text"):
         with pytest.raises(InputError, match=name):
-            read_arrays(tmp_path / name)
+            read_flax(tmp_path / name)
     with pytest.raises(InputError, match="absent cannot be read"):
-        read_arrays(tmp_path / "absent")
+        read_flax(tmp_path / "absent")
     with pytest.raises(InputError, match="cannot be read"):
-        read_arrays(tmp_path)
+        read_flax(tmp_path)

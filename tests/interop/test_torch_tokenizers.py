@@ -306,7 +306,7 @@ def test_tensors_that_do_not_fit_are_listed(tmp_path: Path) -> None:
 def test_each_kind_of_tokenizer_is_refused_as_the_other(tmp_path: Path) -> None:
     torch.save(muse_weights([32, 32], 1, 6, 4), tmp_path / "muse.pt")
     torch.save(taming_weights([32, 32], 1, (), 8, 8), tmp_path / "taming.pt")
-    with pytest.raises(InputError, match=r"no tensor quant_conv\.weight"):
+    with pytest.raises(InputError, match=r"no array quant_conv\.weight"):
         import_taming_tokenizer(tmp_path / "muse.pt")
     with pytest.raises(InputError, match=r"taming\.pt does not hold the arrays of a VQGAN"):
         import_muse_tokenizer(tmp_path / "taming.pt")

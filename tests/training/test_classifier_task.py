@@ -6,9 +6,9 @@ import torch
 import torch.nn.functional as F
 from PIL import Image
 
-from tokencritic.data.arrays import ArraySource
 from tokencritic.data.folder import FolderSource
-from tokencritic.data.images import ImageBatches, channels_of
+from tokencritic.data.images import ImageBatches
+from tokencritic.data.source import ArraySource
 from tokencritic.data.transforms import Preprocess
 from tokencritic.errors import InputError
 from tokencritic.models.classifier import Classifier, ClassifierConfig
@@ -101,12 +101,12 @@ def test_a_corrupt_file_is_replaced_by_the_next_whatever_the_batch(tmp_path):
 
 
 def test_a_source_has_colours_if_one_of_its_images_has(tmp_path):
-    assert channels_of(make_source()) == 1
+    assert make_source().channels == 1
     (tmp_path / "only").mkdir()
     Image.new("L", (8, 8)).save(tmp_path / "only/a.png")
-    assert channels_of(FolderSource(tmp_path, "train", 0)) == 1
+    assert FolderSource(tmp_path, "train", 0).channels == 1
     Image.new("RGB", (8, 8)).save(tmp_path / "only/b.png")
-    assert channels_of(FolderSource(tmp_path, "train", 0)) == 3
+    assert FolderSource(tmp_path, "train", 0).channels == 3
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--split", choices=["train", "test"], default="train")
     parser.add_argument("--crop", choices=["center", "random"], default="center", help="random: RandomResizedCrop")
     parser.add_argument("--flip", action="store_true", help="flip each image with probability 1/2")
-    parser.add_argument(
-        "--passes", type=int, default=1, help="how often to go over the images, each time with new crops"
-    )
+    parser.add_argument("--crops_per_image", type=int, default=1, help="rows per image, each of another crop")
     parser.add_argument("--seed", type=int, default=0, help="of the random crops and flips")
     parser.add_argument("--batch_size", type=int, default=64, help="images at a time; changes no result")
     parser.add_argument("--workers", type=int, default=4, help="threads that decode")
@@ -41,8 +39,7 @@ def main(arguments: list[str]) -> None:
         tokenizer,
         given.out,
         preprocess=Preprocess(tokenizer.image_size, tokenizer.channels, given.crop, given.flip),
-        fingerprint=tokenizer.fingerprint(),
-        passes=given.passes,
+        crops_per_image=given.crops_per_image,
         seed=given.seed,
         batch_size=given.batch_size,
         workers=given.workers,
@@ -51,7 +48,7 @@ def main(arguments: list[str]) -> None:
         device=given.device,
     )
     if arrays is None:
-        print(f"rank {rank} is done; the last rank will join the parts in {given.out}")
+        print(f"rank {rank} is done; the last rank will join the chunks in {given.out}")
         return
     for name, reason in arrays.facts["corrupt"].items():
         print(f"skipped {name}: {reason}")

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from jsonargparse import Namespace
 
-from tokencritic.data.images import ImageBatches, channels_of
+from tokencritic.data.images import ImageBatches
 from tokencritic.data.sources import open_source
 from tokencritic.data.tokens import TokenArrays
 from tokencritic.data.transforms import Preprocess
@@ -49,7 +49,7 @@ def _tokenizer(settings: Any, preset: Any, given: Namespace) -> Task:
     if given.lpips and not objective.perceptual:
         raise InputError(f"--lpips is {given.lpips} but there is no perceptual term; give --objective.perceptual too")
     source = open_source(given.data)
-    config = follow(settings.model, preset.model, {"channels": channels_of(source)}, "the images'")
+    config = follow(settings.model, preset.model, {"channels": source.channels}, "the images'")
     kind = next(kind for kind in KINDS.values() if kind.Config is type(config))
     torch.manual_seed(settings.training.seed)
     tokenizer = kind(config)  # pyright: ignore[reportCallIssue]
@@ -89,7 +89,7 @@ def _critic(settings: Any, preset: Any, given: Namespace) -> Task:
 
 def _classifier(settings: Any, preset: Any, given: Namespace) -> Task:
     source = open_source(given.data)
-    sizes = {"channels": channels_of(source), "num_classes": len(source.class_names)}
+    sizes = {"channels": source.channels, "num_classes": len(source.class_names)}
     config = follow(settings.model, preset.model, sizes, "the images'")
     torch.manual_seed(settings.training.seed)
     images = _images(source, config, settings)

@@ -4,7 +4,6 @@ import hashlib
 import os
 import re
 from collections import Counter
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageOps
 
+from tokencritic.data.source import Source, check_corrupt
 from tokencritic.errors import InputError
 
 _SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".jp2")
@@ -21,7 +21,7 @@ _SYNSET_FILES = ("LOC_synset_mapping.txt", "synset_words.txt", "words.txt")
 _PARENTS_SEARCHED = 3  # the usual archive has its mapping beside ILSVRC/Data/CLS-LOC
 
 
-class FolderSource:
+class FolderSource(Source):
     """Class folders in sorted order give the labels; files of a class come in sorted order of their names.
 
     `source[i]` is (image in mode L or RGB, label), or None for a file that cannot be decoded. Such files are kept in
@@ -29,24 +29,17 @@ class FolderSource:
     """
 
     def __init__(self, folder: Path, split: str, max_corrupt: int) -> None:
-        self.folder, self.split, self.max_corrupt = split_folder(folder, split), split, max_corrupt
-        self._corrupt: dict[str, str] = {}
+        self.folder, self.split = split_folder(folder, split), split
         classes = _class_folders(self.folder)
         if not classes:
             raise InputError(f"{self.folder} has no class folders; expected one folder of images per class")
-        self.class_names = _names(folder, classes)
-        self._files: list[str] = []
-        labels = []
-        for label, name in enumerate(classes):
-            files = _image_files(self.folder, name)
-            if not files:
+        files = [_image_files(self.folder, name) for name in classes]
+        for name, found in zip(classes, files, strict=True):
+            if not found:
                 raise InputError(f"{self.folder / name} holds no image; remove the class folder or fill it")
-            self._files += files
-            labels += [label] * len(files)
-        self.labels = np.array(labels, np.int64)
-
-    def __len__(self) -> int:
-        return len(self._files)
+        labels = np.repeat(np.arange(len(classes), dtype=np.int64), [len(found) for found in files])
+        super().__init__(_names(folder, classes), labels, max_corrupt)
+        self._files = [file for found in files for file in found]
 
     def __getitem__(self, index: int) -> tuple[Image.Image, int] | None:
         name = self._files[index]
@@ -61,29 +54,17 @@ class FolderSource:
         return None
 
     def name(self, index: int) -> str:
-        """What an example is called in messages: its file, seen from the folder of class folders."""
+        """Its file, seen from the folder of class folders."""
         return self._files[index]
 
-    @property
-    def corrupt(self) -> Mapping[str, str]:
-        """The files met so far that cannot be decoded, and why."""
-        return self._corrupt
-
     def _note_corrupt(self, name: str, error: Exception) -> None:
-        self._corrupt[name] = str(error) or type(error).__name__
-        check_corrupt(self.folder, self._corrupt, self.max_corrupt)
+        self.corrupt[name] = str(error) or type(error).__name__
+        check_corrupt(self.folder, self.corrupt, self.max_corrupt)
 
     def describe(self) -> dict[str, Any]:
-        """Facts for a JSON, without paths: kind, split, number of examples and a hash of the list of files."""
+        """Kind, split, number of examples and a hash of the list of files."""
         listing = hashlib.sha256("\n".join(self._files).encode("utf-8", "surrogateescape"))
         return {"kind": "folder", "split": self.split, "examples": len(self), "listing_sha256": listing.hexdigest()}
-
-
-def check_corrupt(place: Path | str, corrupt: Mapping[str, str], limit: int) -> None:
-    """More corrupt files than the limit are an error that names the first few."""
-    if len(corrupt) > limit:
-        first = "; ".join(f"{name} ({reason})" for name, reason in sorted(corrupt.items())[:3])
-        raise InputError(f"{place} has {len(corrupt)} corrupt files, more than max_corrupt {limit}: {first}")
 
 
 def read_image(file: Path) -> Image.Image:
@@ -139,12 +120,8 @@ def _image_files(folder: Path, name: str) -> list[str]:
     found = []
     for place, _, files in os.walk(folder / name):
         relative = Path(place).relative_to(folder).as_posix()
-        found += [f"{relative}/{file}" for file in files if _is_image(file)]
+        found += [f"{relative}/{file}" for file in files if file.lower().endswith(_SUFFIXES) and file[0] != "."]
     return sorted(found)
-
-
-def _is_image(file: str) -> bool:
-    return file.lower().endswith(_SUFFIXES) and not file.startswith(".")
 
 
 def _names(folder: Path, classes: list[str]) -> tuple[str, ...]:

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from tokencritic.data.arrays import ArraySource, numbered_classes
+from tokencritic.data.source import ArraySource, numbered_classes
 from tokencritic.errors import InputError
 
 _PREFIXES = {"train": "train", "test": "t10k"}
+_DIMENSIONS = {"images": 3, "labels": 1}
 
 _FASHION_NAMES = (
     "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot",
@@ -36,16 +37,12 @@ def open_idx(folder: Path, split: str) -> ArraySource:
     Fashion-MNIST gets its class names when the labels are exactly its own, or when the folder (the one above, if it
     is called `raw`) has "fashion" in its name. Every other set gets "0", "1", ... up to the highest label of both splits.
     """
-    images, labels = (_read_part(folder, split, part) for part in ("images", "labels"))
-    fashion = hashlib.sha256(labels.tobytes()).hexdigest() in _FASHION_LABELS
-    if not fashion:
-        named = folder.resolve().parent if folder.name == "raw" else folder.resolve()
-        fashion = "fashion" in named.name.lower()
-    if fashion:
+    images, labels = (_read(folder, split, what) for what in _DIMENSIONS)
+    named = folder.resolve().parent if folder.name == "raw" else folder.resolve()
+    if hashlib.sha256(labels.tobytes()).hexdigest() in _FASHION_LABELS or "fashion" in named.name.lower():
         names = _FASHION_NAMES
     else:
-        others = [_read_part(folder, other, "labels") for other in _PREFIXES if _find(folder, other, "labels")]
-        names = numbered_classes(*others)
+        names = numbered_classes(*(_read(folder, one, "labels") for one in _PREFIXES if _find(folder, one, "labels")))
     return ArraySource(images, labels, names, "idx", split, str(folder))
 
 
@@ -69,24 +66,21 @@ def read_idx(file: Path) -> np.ndarray:
     return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
 
 
-def _read_part(folder: Path, split: str, part: str) -> np.ndarray:
-    file = _find(folder, split, part)
+def _read(folder: Path, split: str, what: str) -> np.ndarray:
+    file = _find(folder, split, what)
     if file is None:
-        raise InputError(f"{folder} has no {_file_names(split, part)[0]} (or .gz), which the {split} split needs")
+        raise InputError(f"{folder} has no {_names(split, what)[0]} (or .gz), which the {split} split needs")
     array = read_idx(file)
-    dimensions = {"images": 3, "labels": 1}[part]
-    if array.ndim != dimensions:
-        raise InputError(f"{file} holds {array.ndim} dimensions; {part} have {dimensions}")
+    if array.ndim != _DIMENSIONS[what]:
+        raise InputError(f"{file} holds {array.ndim} dimensions; {what} have {_DIMENSIONS[what]}")
     return array
 
 
-def _find(folder: Path, split: str, part: str) -> Path | None:
-    names = _file_names(split, part)
-    return next((folder / name for name in names if (folder / name).is_file()), None)
+def _find(folder: Path, split: str, what: str) -> Path | None:
+    return next((folder / name for name in _names(split, what) if (folder / name).is_file()), None)
 
 
-def _file_names(split: str, part: str) -> list[str]:
+def _names(split: str, what: str) -> list[str]:
     """The usual name, the name some archives unpack to, and both with .gz."""
-    dimensions = {"images": 3, "labels": 1}[part]
-    stems = [f"{_PREFIXES[split]}-{part}{mark}idx{dimensions}-ubyte" for mark in "-."]
+    stems = [f"{_PREFIXES[split]}-{what}{mark}idx{_DIMENSIONS[what]}-ubyte" for mark in "-."]
     return stems + [f"{stem}.gz" for stem in stems]

@@ -9,11 +9,9 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from tokencritic.data.sources import Source
+from tokencritic.data.source import Source
 from tokencritic.data.transforms import Preprocess, to_float
 from tokencritic.errors import InputError
-
-_LOOKED_AT = 16  # images of a source that are opened to see whether any of them has colours
 
 
 class ImageBatches:
@@ -39,14 +37,12 @@ class ImageBatches:
     def labelled(self, rows: Tensor, step: int | None) -> tuple[Tensor, Tensor]:
         """As a call, with the labels: (b,) int64."""
         indices = rows.cpu().numpy()
-        read_batch = getattr(self.source, "batch", None)
-        if read_batch is not None:
-            images, labels = read_batch(indices)
+        if self.source.images is not None:
+            images, labels = self.source.images[indices], self.source.labels[indices]
         else:
-            examples = list(self._pool.map(self._whole, indices.tolist()))
-            images, labels = [image for image, _ in examples], [label for _, label in examples]
+            images, labels = zip(*self._pool.map(self._whole, indices.tolist()), strict=True)
         preprocess = self._plain if step is None else self.preprocess
-        pixels = preprocess.batch(images, indices, seed=self.seed, pass_number=step or 0)
+        pixels = preprocess.batch(images, indices, seed=self.seed, crop_number=step or 0)
         return to_float(pixels), torch.from_numpy(np.asarray(labels, np.int64))
 
     def facts(self) -> dict[str, Any]:
@@ -59,13 +55,3 @@ class ImageBatches:
             if example is not None:
                 return example
         raise InputError(f"no image of the source can be decoded; the first is {self.source.name(row)}")
-
-
-def channels_of(source: Source) -> int:
-    """1 for a source of grey images, 3 for one with colours, as its first images show."""
-    read_batch = getattr(source, "batch", None)
-    if read_batch is not None:
-        return read_batch(slice(0, 1))[0].shape[3]
-    examples = (source[index] for index in range(min(_LOOKED_AT, len(source))))
-    modes = {example[0].mode for example in examples if example is not None}
-    return 1 if modes == {"L"} else 3

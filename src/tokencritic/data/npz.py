@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tokencritic.data.arrays import ArraySource, numbered_classes
+from tokencritic.data.source import ArraySource, numbered_classes
 from tokencritic.errors import InputError
 
 # What reading a broken file may raise; the last three: a size beyond reason, packed in an unknown way, encrypted.
@@ -16,28 +16,6 @@ _BROKEN = (
     *(OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error),
     *(MemoryError, NotImplementedError, RuntimeError),
 )
-
-
-class _Arrays(Mapping[str, np.ndarray]):
-    """The arrays of an .npz by name, each read when it is asked for."""
-
-    def __init__(self, opened: np.lib.npyio.NpzFile) -> None:
-        self._opened = opened
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        value = self._opened[name]
-        if not isinstance(value, np.ndarray):
-            raise ValueError(f"{name} is no array")
-        return value
-
-    def __contains__(self, name: object) -> bool:  # the parent's would read the array to know
-        return name in self._opened
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._opened)
-
-    def __len__(self) -> int:
-        return len(self._opened)
 
 
 @contextmanager
@@ -58,8 +36,12 @@ def arrays_of(file: Path) -> Iterator[Mapping[str, np.ndarray]]:
         opened = np.load(stream, allow_pickle=False)
         if not isinstance(opened, np.lib.npyio.NpzFile):
             raise InputError(f"{file} is a single array; expected an .npz, which holds arrays by name")
-        with opened:
-            yield _Arrays(opened)
+        with opened, zipfile.ZipFile(stream) as archive:
+            for name in archive.namelist():
+                with archive.open(name) as member:
+                    if member.read(len(np.lib.format.MAGIC_PREFIX)) != np.lib.format.MAGIC_PREFIX:
+                        raise ValueError(f"{name.removesuffix('.npy')} is no array")
+            yield opened
 
 
 def open_npz(file: Path, split: str) -> ArraySource:
@@ -69,8 +51,6 @@ def open_npz(file: Path, split: str) -> ArraySource:
         names = arrays.get("class_names")
     if names is not None and (names.ndim != 1 or names.dtype.kind != "U"):
         raise InputError(f"{file} holds class_names {names.dtype} {names.shape}; expected a list of strings")
-    if labels.dtype.kind not in "iu" or labels.size == 0:
-        raise InputError(f"{file} holds labels {labels.dtype} {labels.shape}; expected integers (n,), one per image")
     class_names = numbered_classes(labels) if names is None else tuple(names.tolist())
     return ArraySource(images, labels, class_names, "npz", split, str(file))
 

@@ -1,49 +1,26 @@
-"""Image sources: one small interface over the forms in which labelled images lie on a disk."""
+"""Opening an image source, in whatever form its images lie on a disk."""
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, Protocol, get_args
-
-from PIL import Image
+from typing import Any, get_args
 
 from tokencritic.data.cifar import find_cifar, open_cifar
 from tokencritic.data.folder import FolderSource
 from tokencritic.data.idx import find_idx, open_idx
 from tokencritic.data.npz import open_npz
-from tokencritic.errors import InputError
+from tokencritic.data.source import Source, Split
+from tokencritic.errors import InputError, check_at_least
 
-Split = Literal["train", "test"]
+# Folders of files with known names: how the files are found in a folder, and how what was found is opened.
+_FORMS: tuple[tuple[Callable[[Path], Any], Callable[[Any, str], Source]], ...] = (
+    (find_idx, open_idx),
+    (find_cifar, open_cifar),
+)
 
 
-class Source(Protocol):
-    """Labelled images by number. A source may also have `batch(indices) -> (uint8 (b, h, w, c), labels (b,))`."""
-
-    @property
-    def class_names(self) -> tuple[str, ...]: ...
-
-    @property
-    def corrupt(self) -> Mapping[str, str]:
-        """The files met so far that cannot be decoded, and why."""
-        ...
-
-    @property
-    def max_corrupt(self) -> int:
-        """How many such files are let pass."""
-        ...
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, index: int, /) -> tuple[Image.Image, int] | None:
-        """An image in mode L or RGB and its label; None if its file is corrupt."""
-        ...
-
-    def name(self, index: int, /) -> str:
-        """What an example is called in messages and in `corrupt`."""
-        ...
-
-    def describe(self) -> dict[str, Any]:
-        """Facts for a JSON, without paths. Two sources with equal facts hold the same examples in the same order."""
-        ...
+def has_known_files(folder: Path) -> bool:
+    """Whether a folder holds a data set by the names of its files, so that it needs no class folders."""
+    return any(find(folder) for find, _ in _FORMS)
 
 
 def open_source(path: str | Path, split: Split = "train", *, max_corrupt: int = 10) -> Source:
@@ -56,8 +33,7 @@ def open_source(path: str | Path, split: Split = "train", *, max_corrupt: int = 
     path = Path(path)
     if split not in get_args(Split):
         raise InputError(f"split is {split!r}; choose one of {', '.join(get_args(Split))}")
-    if max_corrupt < 0:
-        raise InputError(f"max_corrupt is {max_corrupt}; it must be 0 or more")
+    check_at_least(0, max_corrupt=max_corrupt)
     if path.is_file():
         if path.suffix != ".npz":
             raise InputError(f"{path} is a file that is no .npz; expected an .npz or a folder of images")
@@ -66,8 +42,7 @@ def open_source(path: str | Path, split: Split = "train", *, max_corrupt: int = 
         return open_npz(path, split)
     if not path.is_dir():
         raise InputError(f"{path} does not exist; expected an .npz or a folder of images")
-    if place := find_idx(path):
-        return open_idx(place, split)
-    if found := find_cifar(path):
-        return open_cifar(*found, split)
+    for find, open_found in _FORMS:
+        if found := find(path):
+            return open_found(found, split)
     return FolderSource(path, split, max_corrupt)

@@ -24,6 +24,7 @@ PACKED = "tokens.npz"
 TOKEN_TYPE = np.dtype("<u2")
 LABEL_TYPE = np.dtype("<i4")
 MAX_CODEBOOK = 2**16
+CROPS_PER_IMAGE = "passes"  # the stored name of how many rows each image has
 
 _ROWS_CHECKED_AT_ONCE = 2**16
 
@@ -32,7 +33,7 @@ _ROWS_CHECKED_AT_ONCE = 2**16
 class TokenArrays:
     """Tokenized images. tokens: uint16 (rows, n), below `codebook_size`. labels: int32 (rows,), below the class count.
 
-    facts: the whole JSON, with the crop policy, the passes, the counts and the facts of the image source.
+    facts: the whole JSON, with the crop policy, the counts and the facts of the image source.
     """
 
     tokens: np.ndarray
@@ -45,6 +46,11 @@ class TokenArrays:
 
     def __len__(self) -> int:
         return len(self.tokens)
+
+    @property
+    def num_images(self) -> int:
+        """How many different images there are: each has as many rows as crops were made of it."""
+        return len(self) // self.facts.get(CROPS_PER_IMAGE, 1)
 
     @classmethod
     def open(cls, place: str | Path, tokenizer_fingerprint: str | None = None) -> Self:
@@ -127,16 +133,14 @@ def _unpack(file: Path) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
 def _check_arrays(facts: dict[str, Any], tokens: tuple[Path, np.ndarray], labels: tuple[Path, np.ndarray]) -> None:
     """Each with the file that it is from: of the form that the facts tell, and in range."""
     rows, (height, width) = facts["rows"], facts["grid"]
-    for (file, array), dtype, shape in ((tokens, TOKEN_TYPE, (rows, height * width)), (labels, LABEL_TYPE, (rows,))):
+    for (file, array), dtype, shape, limit, what in (
+        (tokens, TOKEN_TYPE, (rows, height * width), facts["codebook_size"], "code"),
+        (labels, LABEL_TYPE, (rows,), len(facts["class_names"]), "class"),
+    ):
         if array.dtype != dtype or array.shape != shape:
             raise InputError(f"{file} holds {array.dtype} {array.shape}; the {FACTS} beside it says {dtype} {shape}")
-    _check_below(*tokens, facts["codebook_size"], "code")
-    _check_below(*labels, len(facts["class_names"]), "class")
-
-
-def _check_below(file: Path, values: np.ndarray, limit: int, what: str) -> None:
-    for start in range(0, len(values), _ROWS_CHECKED_AT_ONCE):
-        part = values[start : start + _ROWS_CHECKED_AT_ONCE]
-        low, high = int(part.min()), int(part.max())
-        if low < 0 or high >= limit:
-            raise InputError(f"{file} holds {low if low < 0 else high}; the last {what} is {limit - 1}")
+        for start in range(0, rows, _ROWS_CHECKED_AT_ONCE):
+            some = array[start : start + _ROWS_CHECKED_AT_ONCE]
+            low, high = int(some.min()), int(some.max())
+            if low < 0 or high >= limit:
+                raise InputError(f"{file} holds {low if low < 0 else high}; the last {what} is {limit - 1}")

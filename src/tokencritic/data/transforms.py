@@ -1,7 +1,7 @@
 """From images as they come to pixels as a tokenizer takes them: one size, one number of channels."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -9,7 +9,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from tokencritic.errors import InputError
+from tokencritic.data.source import to_picture
+from tokencritic.errors import InputError, check_at_least
 from tokencritic.randomness import CROP_BLOCKS, crop_uniforms
 
 Crop = Literal["center", "random"]
@@ -25,31 +26,22 @@ class Preprocess:
 
     size: height and width wanted. channels: 1 (grey) or 3. crop: "center" resizes the short side and cuts out the middle;
     "random" resizes a box of a random area (a share of the image in `scale`) and shape (width / height in `ratio`).
-    flip: mirror every second image, by chance. All chance is a pure function of (seed, pass_number, index).
+    flip: mirror each image with probability 1/2. All chance is a pure function of (seed, crop_number, index).
     """
 
     size: int
     channels: int = 3
     crop: Crop = "center"
     flip: bool = False
-    scale: tuple[float, float] = (0.08, 1.0)
-    ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    scale: tuple[float, float] = field(default=(0.08, 1.0), init=False)
+    ratio: tuple[float, float] = field(default=(3 / 4, 4 / 3), init=False)
 
     def __post_init__(self) -> None:
-        if self.size < 1:
-            raise InputError(f"size is {self.size}; it must be at least 1")
+        check_at_least(1, size=self.size)
         if self.channels not in (1, 3):
             raise InputError(f"channels is {self.channels}; it must be 1 or 3")
         if self.crop not in ("center", "random"):
             raise InputError(f"crop is {self.crop!r}; choose one of center, random")
-        if not 0 < self.scale[0] <= self.scale[1] <= 1:
-            raise InputError(f"scale is {self.scale}; it must be two rising shares in (0, 1]")
-        if not 0 < self.ratio[0] <= self.ratio[1]:
-            raise InputError(f"ratio is {self.ratio}; it must be two rising numbers above 0")
-
-    def __call__(self, image: Image.Image, *, seed: int = 0, pass_number: int = 0, index: int = 0) -> Tensor:
-        """One image in mode L or RGB -> float (c, size, size) in [0, 1]."""
-        return to_float(self.batch([image], [index], seed=seed, pass_number=pass_number))[0]
 
     def batch(
         self,
@@ -57,11 +49,13 @@ class Preprocess:
         indices: Sequence[int] | np.ndarray,
         *,
         seed: int = 0,
-        pass_number: int = 0,
+        crop_number: int = 0,
     ) -> Tensor:
         """Several images, or one array uint8 (b, h, w, c) -> uint8 (b, c, size, size). indices: the examples' numbers."""
-        draws = self._draw(indices, seed, pass_number)
-        if isinstance(images, np.ndarray) and self._fits(images):
+        draws = self._draw(indices, seed, crop_number)
+        fitting = [(self.size, self.size, channels) for channels in (1, self.channels)]
+        # What needs no resampling and no weighing of colours is handled as a whole.
+        if self.crop == "center" and isinstance(images, np.ndarray) and images.shape[1:] in fitting:
             pixels = images if images.shape[3] == self.channels else np.repeat(images, self.channels, axis=3)
         else:
             pixels = self._resize_each(images, draws)
@@ -71,20 +65,15 @@ class Preprocess:
             pixels[mirrored] = pixels[mirrored, :, ::-1]
         return torch.from_numpy(np.array(pixels.transpose(0, 3, 1, 2), order="C"))
 
-    def _draw(self, indices: Sequence[int] | np.ndarray, seed: int, pass_number: int) -> np.ndarray | None:
+    def _draw(self, indices: Sequence[int] | np.ndarray, seed: int, crop_number: int) -> np.ndarray | None:
         """The chances that are needed: all, only the last block to flip, or none."""
         if self.crop == "random":
-            return crop_uniforms(indices, seed, pass_number)
-        return crop_uniforms(indices, seed, pass_number, CROP_BLOCKS - 1) if self.flip else None
-
-    def _fits(self, images: np.ndarray) -> bool:
-        """Whether an array needs no resampling and no weighing of colours: then it is handled as a whole."""
-        right_size = self.crop == "center" and images.shape[1:3] == (self.size, self.size)
-        return right_size and images.shape[3] in (1, self.channels)
+            return crop_uniforms(indices, seed, crop_number)
+        return crop_uniforms(indices, seed, crop_number, CROP_BLOCKS - 1) if self.flip else None
 
     def _resize_each(self, images: Sequence[Image.Image] | np.ndarray, draws: np.ndarray | None) -> np.ndarray:
         if isinstance(images, np.ndarray):
-            images = [Image.fromarray(image[..., 0] if image.shape[2] == 1 else image) for image in images]
+            images = [to_picture(image) for image in images]
         if self.channels == 1:
             images = [_in_mode(image, "L") for image in images]
         if self.crop == "random":

@@ -18,7 +18,6 @@ from tokencritic.evaluation.moments import (
     image_statistics,
     read_statistics,
 )
-from tokencritic.interop.adm import stream_images
 
 __all__ = [
     "Estimate",
@@ -39,5 +38,4 @@ __all__ = [
     "precision_recall",
     "read_statistics",
     "statistics_fid",
-    "stream_images",
 ]

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tokencritic.data.order import split_rows
+from tokencritic.data.order import hold_out
 from tokencritic.data.tokens import TokenArrays
 from tokencritic.errors import InputError
 from tokencritic.pipeline import TokenCriticPipeline
@@ -86,7 +86,7 @@ def held_out_rows(arrays: TokenArrays, num: int, share: float) -> Tensor:
     if not (0 < share <= 0.5 or share == 1):
         raise InputError(f"held_out is {share}; it must lie in (0, 0.5], or be 1 for tokens that training never saw")
     rows = TokenRows(arrays)
-    held_out = np.arange(len(rows)) if share == 1 else split_rows(len(rows), rows.num_images, share).held_out
+    held_out = np.arange(len(rows)) if share == 1 else hold_out(len(rows), rows.num_images, share)[1]
     chosen = np.linspace(0, len(held_out), min(num, len(held_out)), endpoint=False).astype(int)
     return torch.from_numpy(held_out[chosen])
 

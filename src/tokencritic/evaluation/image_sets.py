@@ -10,13 +10,12 @@ import numpy as np
 from PIL import Image
 from torch import Tensor
 
-from tokencritic.data.cifar import find_cifar
 from tokencritic.data.folder import FolderSource, read_image
-from tokencritic.data.idx import find_idx
-from tokencritic.data.sources import Source, open_source
+from tokencritic.data.source import Source
+from tokencritic.data.sources import has_known_files, open_source
 from tokencritic.data.transforms import Preprocess
 from tokencritic.errors import InputError
-from tokencritic.interop.adm import array_names, open_samples
+from tokencritic.interop.adm import SampleFile, array_names
 
 _WORKERS = 4  # threads that decode
 # As `token-critic sample` names its images; the grid that lies beside them is none of them.
@@ -63,8 +62,7 @@ class SourceImages:
         self._pool = ThreadPoolExecutor(_WORKERS)
         width, height = (size, size) if size else self._read(0).size
         self.image_size = (height, width)
-        labels = getattr(source, "labels", None)
-        self.labels = None if labels is None else np.asarray(labels, np.int64)[self.indices]
+        self.labels = source.labels[self.indices] if (source.labels >= 0).all() else None
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -72,8 +70,8 @@ class SourceImages:
     def batch(self, start: int, stop: int) -> np.ndarray:
         """uint8 (b, h, w, c)."""
         indices = self.indices[start:stop]
-        read_batch = getattr(self.source, "batch", None)
-        images = read_batch(indices)[0] if read_batch else list(self._pool.map(self._read, indices.tolist()))
+        images = self.source.images
+        images = list(self._pool.map(self._read, indices.tolist())) if images is None else images[indices]
         if self._crop is not None:
             return self._crop.batch(images, indices).permute(0, 2, 3, 1).numpy()
         return images if isinstance(images, np.ndarray) else self._stack(images, indices)
@@ -95,10 +93,8 @@ class SourceImages:
         return np.stack(arrays).reshape(len(images), height, width, -1)
 
 
-class FlatFolder:
-    """A folder with images in it and no class folders, as a `Source`. Labels are known of what `sample` wrote."""
-
-    max_corrupt, class_names = 0, ()
+class FlatFolder(Source):
+    """A folder with images in it and no class folders. Labels are known of what `sample` wrote."""
 
     def __init__(self, folder: Path) -> None:
         names = sorted(path.name for path in folder.iterdir() if path.suffix.lower() in _SUFFIXES and path.is_file())
@@ -106,16 +102,13 @@ class FlatFolder:
         self.folder, self._names = folder, own or names
         if not names:
             raise InputError(f"{folder} holds no image; expected a model folder, images, or class folders of images")
-        self.corrupt: dict[str, str] = {}
-        self.labels = np.array([int(_OWN_SAMPLE.sub(r"\1", name)) for name in own], np.int64) if own else None
-
-    def __len__(self) -> int:
-        return len(self._names)
+        labels = [int(_OWN_SAMPLE.sub(r"\1", name)) if own else -1 for name in self._names]
+        super().__init__((), np.array(labels, np.int64))
 
     def __getitem__(self, index: int) -> tuple[Image.Image, int]:
         file = self.folder / self._names[index]
         try:
-            return read_image(file), -1 if self.labels is None else int(self.labels[index])
+            return read_image(file), int(self.labels[index])
         except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
             raise InputError(f"{file} is no image that can be decoded: {error}") from error
 
@@ -130,19 +123,18 @@ class SampleImages:
     """The images of an .npz as ADM writes them, `arr_0` uint8 (n, h, w, c), read as they are asked for; labels `arr_1`."""
 
     def __init__(self, file: Path) -> None:
-        samples = open_samples(file)
-        self.labels, self._images = samples.labels, samples.images
-        self.image_size = (samples.shape[1], samples.shape[2])
+        self._samples = samples = SampleFile(file)
+        self.labels, self.image_size = samples.labels, (samples.shape[1], samples.shape[2])
         with file.open("rb") as opened:
             digest = hashlib.file_digest(opened, "sha256").hexdigest()
         self.facts = {"kind": "npz", "num": len(samples), "image_shape": list(samples.shape[1:]), "sha256": digest}
 
     def __len__(self) -> int:
-        return self._images.shape[0]
+        return len(self._samples)
 
     def batch(self, start: int, stop: int) -> np.ndarray:
         """uint8 (b, h, w, c)."""
-        return self._images.read(start, stop)
+        return self._samples.read(start, stop)
 
 
 def open_images(path: str | Path, labels: str | Path | None = None, num: int | None = None) -> ImageSet:
@@ -156,7 +148,7 @@ def open_images(path: str | Path, labels: str | Path | None = None, num: int | N
         images = SampleImages(path)
         if num is not None:
             raise InputError(f"{num} images of {path} are asked for; a sample file is measured as a whole")
-    elif path.is_dir() and not _has_folders(path) and not find_idx(path) and not find_cifar(path):
+    elif path.is_dir() and not _has_folders(path) and not has_known_files(path):
         images = SourceImages(FlatFolder(path), num=num)
     else:
         images = SourceImages(open_source(path, max_corrupt=0), num=num)

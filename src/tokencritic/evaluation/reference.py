@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from tokencritic.data.sources import Split, open_source
+from tokencritic.data.source import Split
+from tokencritic.data.sources import open_source
 from tokencritic.distribution import ALONE, Ranks
 from tokencritic.errors import InputError
 from tokencritic.evaluation.cache import CHUNK_ROWS, key_of

@@ -7,17 +7,11 @@ and TorchScript archives with the names of the TensorFlow graph. Both become the
 import hashlib
 import http.client
 import importlib.util
-import pickle
 import urllib.request
-import zipfile
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
-import safetensors
-import safetensors.torch
 import torch
 from torch import Tensor
 
@@ -25,6 +19,7 @@ from tokencritic.errors import InputError
 from tokencritic.evaluation.cache import default_cache
 from tokencritic.evaluation.inception import NUM_CLASSES, Inception
 from tokencritic.files import write_atomically
+from tokencritic.foreign_weights import read_tensors
 
 URL = "https://github.com/mseitzer/pytorch-fid/releases/download/fid_weights/pt_inception-2015-12-05-6726825d.pth"
 URL_SHA256 = "6726825d0af5f729cebd5821db510b11b1cfad8faad88a03f1befd49fb9129b2"
@@ -34,18 +29,6 @@ _EPSILON = 0.001  # of the batch normalisation
 # Weight, shift, mean and variance of a convolution in each form; the second has a gain as well.
 _GRAPH_PARTS = ("weight", "beta", "mean", "var")
 _TORCHVISION_PARTS = ("conv.weight", "bn.bias", "bn.running_mean", "bn.running_var", "bn.weight")
-_STORAGES = {
-    "FloatStorage": np.float32,
-    "HalfStorage": np.float16,
-    "DoubleStorage": np.float64,
-    "LongStorage": np.int64,
-}
-# What reading a broken file may raise.
-_BROKEN = (
-    *(OSError, EOFError, AttributeError, LookupError, TypeError, ValueError, RuntimeError),
-    *(pickle.UnpicklingError, zipfile.BadZipFile, zlib.error, safetensors.SafetensorError),
-)
-
 # Each block's names in the TensorFlow graph and in torchvision, then those of its convolutions in the order of `Inception`.
 _STEM = {
     "conv": "Conv2d_1a_3x3",
@@ -164,7 +147,7 @@ def _download(path: Path) -> None:
 def read_weights(file: str | Path) -> Weights:
     """The folded weights of a file of either form. The fingerprint is that of the network without its head."""
     path = Path(file)
-    tensors = _read_tensors(path)
+    tensors = read_tensors(path, "the FID Inception")
     # TorchScript archives hold the network inside one or two wrappers; only the ends of their names are known.
     start = next((name.removesuffix("conv.weight") for name in tensors if name.endswith("layers.conv.weight")), None)
     graph_names = start is not None
@@ -217,68 +200,3 @@ def _head(path: Path, tensors: Mapping[str, Tensor]) -> Tensor | None:
             f"{path} holds a head of shape {tuple(found.shape)} instead of {(NUM_CLASSES, 2048)}: another Inception"
         )
     return None if found is None else found.float()
-
-
-def _read_tensors(path: Path) -> dict[str, Tensor]:
-    try:
-        if path.suffix == ".safetensors":
-            return safetensors.torch.load_file(path)
-        if zipfile.is_zipfile(path):
-            with zipfile.ZipFile(path) as archive:
-                constants = next((name for name in archive.namelist() if name.endswith("/constants.pkl")), None)
-                if constants is not None:  # that is what tells TorchScript from a state dict
-                    return _read_torchscript(archive, constants.rsplit("/", maxsplit=1)[0])
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except _BROKEN as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise InputError(f"{path} holds no weights of the FID Inception: {reason}") from error
-    if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()):
-        raise InputError(f"{path} holds no weights of the FID Inception: expected a state dict of tensors")
-    return dict(state)
-
-
-class _Node:
-    """A module of an archive: its attributes and nothing else."""
-
-
-class _TensorsOnly(pickle.Unpickler):
-    """Reads the tree of a TorchScript archive. It knows tensors and nodes; the archive's code is not looked at."""
-
-    def __init__(self, archive: zipfile.ZipFile, root: str) -> None:
-        super().__init__(archive.open(f"{root}/data.pkl"))
-        self.archive, self.root = archive, root
-
-    def find_class(self, module_name: str, global_name: str) -> Any:
-        if module_name.startswith("__torch__"):
-            return _Node
-        if (module_name, global_name) == ("torch._utils", "_rebuild_tensor_v2"):
-            return _view
-        if (module_name, global_name) == ("collections", "OrderedDict"):
-            return dict
-        if module_name == "torch.jit._pickle":  # typed lists of numbers, such as strides
-            return lambda values, *_: values
-        if module_name == "torch" and global_name in _STORAGES:
-            return _STORAGES[global_name]
-        raise pickle.UnpicklingError(f"it asks for {module_name}.{global_name}, which is no tensor")
-
-    def persistent_load(self, pid: Any) -> Tensor:
-        _, kind, key, *_ = pid
-        return torch.from_numpy(np.frombuffer(self.archive.read(f"{self.root}/data/{key}"), kind).copy())
-
-
-def _view(storage: Tensor, offset: int, size: tuple[int, ...], stride: tuple[int, ...], *_: Any) -> Tensor:
-    return storage.as_strided(size, stride, offset)
-
-
-def _read_torchscript(archive: zipfile.ZipFile, root: str) -> dict[str, Tensor]:
-    tensors: dict[str, Tensor] = {}
-
-    def walk(node: Any, prefix: str) -> None:
-        for name, value in vars(node).items():
-            if isinstance(value, Tensor):
-                tensors[prefix + name] = value
-            elif isinstance(value, _Node):
-                walk(value, f"{prefix}{name}.")
-
-    walk(_TensorsOnly(archive, root).load(), "")
-    return tensors

@@ -7,8 +7,7 @@ statistics beside it, which `tokencritic.evaluation.read_statistics` reads. Noth
 import math
 import weakref
 import zipfile
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
 from typing import IO
 
@@ -68,14 +67,16 @@ def _open_member(archive: zipfile.ZipFile, name: str) -> IO[bytes]:
     return archive.open(zipfile.ZipInfo(name), "w", force_zip64=True)
 
 
-class ImageReader:
-    """The images of an .npz, `arr_0`, by number. The file stays open: asked for in order, its bytes are read once.
+class SampleFile:
+    """A sample or reference file. Its images are read as they are asked for; asked for in order, its bytes are read once.
 
-    shape: (n, h, w, c).
+    shape: (n, h, w, c) of the images. labels: int64 (n,), or None if it has none. The file stays open.
     """
 
     def __init__(self, file: str | Path) -> None:
         self.file = Path(file)
+        if not self.file.is_file():
+            raise InputError(f"{file} is no file; expected an .npz of samples")
         with reading(self.file):
             with zipfile.ZipFile(self.file) as archive:
                 if "arr_0.npy" not in archive.namelist():
@@ -89,6 +90,17 @@ class ImageReader:
             self._first = self._member.tell()
         if dtype != np.uint8 or len(self.shape) != 4 or self.shape[3] not in (1, 3) or fortran_order:
             raise InputError(f"{file} holds arr_0 {dtype} {self.shape}; expected uint8 (n, h, w, c), c 1 or 3")
+        if 0 in self.shape:
+            raise InputError(f"{file} holds arr_0 {self.shape}; expected at least one image")
+        with arrays_of(self.file) as arrays:
+            labels = arrays.get("arr_1")
+        if labels is not None and (labels.shape != self.shape[:1] or labels.dtype.kind not in "iu"):
+            right = f"integers ({len(self)},), one per image"
+            raise InputError(f"{file} holds labels {labels.dtype} {labels.shape}; expected {right}")
+        self.labels = None if labels is None else labels.astype(np.int64)
+
+    def __len__(self) -> int:
+        return self.shape[0]
 
     def read(self, start: int, stop: int) -> np.ndarray:
         """Images start to stop: uint8 (b, h, w, c)."""
@@ -99,54 +111,9 @@ class ImageReader:
             return np.frombuffer(bytearray(content), np.uint8).reshape(stop - start, *self.shape[1:])
 
 
-def stream_images(file: str | Path, batch_size: int = 256) -> Iterator[np.ndarray]:
-    """The images of an .npz, `arr_0`: batches of uint8 (b, h, w, c), read as they are asked for."""
-    reader = ImageReader(file)
-    count = reader.shape[0]
-    for start in range(0, count, batch_size):
-        yield reader.read(start, min(start + batch_size, count))
-
-
 def array_names(path: Path) -> set[str]:
     """Of the arrays in an .npz; none of anything else. `arr_0` tells a sample file from a data set."""
     if not (path.is_file() and path.suffix == ".npz"):
         return set()
     with reading(path), zipfile.ZipFile(path) as archive:
         return {name.removesuffix(".npy") for name in archive.namelist()}
-
-
-@dataclass(frozen=True)
-class SampleFile:
-    """What a sample or reference file holds. labels: int64 (n,), or None if it has none."""
-
-    images: ImageReader
-    labels: np.ndarray | None
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """(n, h, w, c) of its images."""
-        return self.images.shape
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def batches(self, batch_size: int = 256) -> Iterator[np.ndarray]:
-        """The images as uint8 (b, h, w, c), read as they are asked for."""
-        return stream_images(self.images.file, batch_size)
-
-
-def open_samples(file: str | Path) -> SampleFile:
-    """Look at a sample or reference file: its images are not read, its labels are."""
-    path = Path(file)
-    if not path.is_file():
-        raise InputError(f"{path} is no file; expected an .npz of samples")
-    images = ImageReader(path)
-    with arrays_of(path) as arrays:
-        labels = arrays.get("arr_1")
-    if 0 in images.shape:
-        raise InputError(f"{path} holds arr_0 {images.shape}; expected at least one image")
-    count = images.shape[0]
-    if labels is not None and (labels.shape != (count,) or labels.dtype.kind not in "iu"):
-        came = f"{labels.dtype} {labels.shape}"
-        raise InputError(f"{path} holds labels {came}; expected integers ({count},), one per image")
-    return SampleFile(images, None if labels is None else labels.astype(np.int64))

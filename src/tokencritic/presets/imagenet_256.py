@@ -3,7 +3,7 @@
 Generator and critic as in the paper: batches of 256 over all ranks, Adam (0.9, 0.96), dropout 0.1, 600 epochs, cosine masks;
 what it does not name is MaskGIT's: weight decay 0.045, a learning rate of 1e-4 after 5,000 steps of warm-up, label smoothing
 0.1. The paper's critic starts at random (`--start random`); by default it starts from the generator's trunk, with its heads.
-The paper crops each image anew every time it is seen: tokenize with `--crop random --passes N`, N as the disk has room for.
+The paper crops each image anew every time it is seen: tokenize with `--crop random --crops_per_image N`, N as the disk allows.
 
 Expected, from the paper's tables (against the training set; each at its best FID):
   MaskGIT, 18 steps                      FID 6.56, IS 203.6, precision 0.79, recall 0.48

@@ -271,7 +271,6 @@ def _given(pipe: TokenCriticPipeline, picture: Image.Image, label: int | None) -
 def moved_picture(pipe: TokenCriticPipeline, picture: Image.Image, move: tuple[int, int]) -> tuple[Image.Image, Tensor]:
     """The picture moved right and down by whole tokens, and which tokens (n,) then show what was not there."""
     tokenizer = pipe.tokenizer
-    cell = regions.pixels_per_token(tokenizer)
     pixels = to_images(picture, tokenizer.image_size, tokenizer.channels)
-    moved, bare = regions.move(pixels, move[0] * cell, move[1] * cell)
+    moved, bare = regions.move(pixels, move[0] * tokenizer.factor, move[1] * tokenizer.factor)
     return to_pil(moved[0].permute(1, 2, 0).numpy()), regions.tokens_touched(bare, tokenizer)

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tokencritic.errors import InputError
+from tokencritic.errors import InputError, check_at_least
 from tokencritic.tokenizers.quantizer import Quantizer
 from tokencritic.tokenizers.tokenizer import Tokenizer
 
@@ -38,12 +38,9 @@ class CompactConfig:
     code_width: int = 8
 
     def __post_init__(self) -> None:
-        for name in ("image_size", "channels", "factor", "width", "codebook_size", "code_width"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} is {getattr(self, name)}; it must be at least 1")
-        for name in ("margin", "encoder_blocks", "decoder_blocks"):
-            if getattr(self, name) < 0:
-                raise InputError(f"{name} is {getattr(self, name)}; it must be 0 or more")
+        check_at_least(1, image_size=self.image_size, channels=self.channels, factor=self.factor, width=self.width)
+        check_at_least(1, codebook_size=self.codebook_size, code_width=self.code_width)
+        check_at_least(0, margin=self.margin, encoder_blocks=self.encoder_blocks, decoder_blocks=self.decoder_blocks)
         if self.encoder_kernel < 1 or self.encoder_kernel % 2 == 0:
             raise InputError(f"encoder_kernel is {self.encoder_kernel}; it must be odd")
 
@@ -61,7 +58,6 @@ class CompactTokenizer(Tokenizer):
 
     def __init__(self, config: CompactConfig = FASHION_MNIST) -> None:
         super().__init__(config, config.factor, config.margin)
-        self.factor, self.margin = config.factor, config.margin
         pixels = config.channels * config.factor**2
         kernel = config.encoder_kernel
         self.embed = nn.Conv2d(pixels, config.width, kernel, padding=kernel // 2)

@@ -1,4 +1,4 @@
-"""Find out which tokenizer a folder holds."""
+"""The kinds of tokenizer, and loading one whatever its kind."""
 
 import dataclasses
 from pathlib import Path
@@ -24,9 +24,7 @@ def load_tokenizer(place: str | Path, **hub_arguments: Any) -> Tokenizer:
         hub_arguments = {"subfolder": "tokenizer", **hub_arguments}
     file = find_file(place, CONFIG, **hub_arguments)
     fields = read_json(file).keys()
-    known = {kind: {field.name for field in dataclasses.fields(kind.Config)} for kind in KINDS.values()}
-    # The nearest of those that know all its fields: a file may be older than a field that has a default.
-    fitting = sorted((len(names - fields), place) for place, names in enumerate(known.values()) if fields <= names)
-    if fields and fitting:
-        return list(known)[fitting[0][1]].from_pretrained(place, **hub_arguments)
+    for kind in KINDS.values():
+        if fields == {field.name for field in dataclasses.fields(kind.Config)}:
+            return kind.from_pretrained(place, **hub_arguments)
     raise InputError(f"{file} has {sorted(fields)}; that is the config of no tokenizer known here ({', '.join(KINDS)})")

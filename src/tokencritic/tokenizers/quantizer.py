@@ -5,8 +5,6 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tokencritic.errors import InputError
-
 # Rows of latents compared with all codes at a time: the table of distances stays in the cache.
 _ROWS = 4096
 
@@ -64,30 +62,22 @@ def perplexity(counts: Tensor) -> Tensor:
 
 
 class CodebookUpkeep(nn.Module):
-    """The state that keeps a codebook in use while it is trained: a moving average of each code's use.
+    """The state that keeps a codebook in use while it is trained: moving averages of each code's use and of its latents.
 
-    It is part of a training checkpoint, not of the tokenizer. With `learn`, codes also become the moving average of the
-    latents that chose them; without, an optimizer moves them by the codebook loss.
-    decay: of the averages, in [0, 1). dead: a code whose use falls below this share of an even one is re-seeded.
-    fresh: the codebook is untrained: what the first batch leaves unused is re-seeded at once. False for a trained one.
+    It is part of a training checkpoint, not of the tokenizer. Codes become the moving average of the latents that chose them.
+    decay: of the averages, in [0, 1). dead: a code whose use falls below this share of an even one is re-seeded. What the
+    first batch leaves unused is re-seeded at once.
     """
 
     counts: Tensor
     sums: Tensor
 
-    def __init__(
-        self, quantizer: Quantizer, decay: float = 0.99, dead: float = 0.03, learn: bool = True, fresh: bool = True
-    ) -> None:
+    def __init__(self, quantizer: Quantizer, decay: float = 0.99, dead: float = 0.03) -> None:
         super().__init__()
-        if not 0 <= decay < 1:
-            raise InputError(f"decay is {decay}; it must lie in [0, 1)")
-        if not 0 <= dead < 1:
-            raise InputError(f"dead is {dead}; it must lie in [0, 1)")
-        self.decay, self.dead, self.learn = decay, dead, learn
+        self.decay, self.dead = decay, dead
         codebook = quantizer.codebook.detach()
-        # Without any use so far, a code is dead unless the first batch uses it.
-        self.register_buffer("counts", torch.full((len(codebook),), 0.0 if fresh else 1.0, device=codebook.device))
-        self.register_buffer("sums", codebook * self.counts[:, None])
+        self.register_buffer("counts", torch.zeros(len(codebook), device=codebook.device))
+        self.register_buffer("sums", torch.zeros_like(codebook))
 
     @torch.no_grad()
     def update(
@@ -112,10 +102,9 @@ class CodebookUpkeep(nn.Module):
         share = size / counts.sum().clamp(min=1)
         self.counts.lerp_(counts * share, 1 - self.decay)
         self.sums.lerp_(sums * share, 1 - self.decay)
-        if self.learn:
-            used = self.counts > self.dead
-            means = self.sums / self.counts.clamp(min=1e-6)[:, None]
-            quantizer.codebook[used] = means[used].to(quantizer.codebook.dtype)
+        used = self.counts > self.dead
+        means = self.sums / self.counts.clamp(min=1e-6)[:, None]
+        quantizer.codebook[used] = means[used].to(quantizer.codebook.dtype)
         reseeded = self._reseed(quantizer, rows, chosen, rng) if reseed else 0
         if dist.is_initialized():  # each rank drew from its own rows: the first one's are taken
             for tensor in (quantizer.codebook, self.sums, self.counts):
@@ -139,7 +128,3 @@ class CodebookUpkeep(nn.Module):
         self.sums[dead] = seeds.to(self.sums.dtype)
         self.counts[dead] = 1.0
         return len(dead)
-
-    def perplexity(self) -> float:
-        """The moving average's perplexity: how many codes are in use, as a number from 1 to codebook_size."""
-        return float(perplexity(self.counts))

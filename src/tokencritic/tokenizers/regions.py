@@ -33,22 +33,16 @@ def pixels_in(boxes: Sequence[Box], size: int) -> Tensor:
 def tokens_touched(pixels: Tensor, tokenizer: Tokenizer) -> Tensor:
     """The tokens that have at least one of the pixels (h, w): (n,) bool."""
     rows, columns = tokenizer.grid
-    whole = F.pad(pixels, (_margin(tokenizer),) * 4)
+    whole = F.pad(pixels, (tokenizer.margin,) * 4)
     cells = whole.unflatten(0, (rows, -1)).unflatten(2, (columns, -1))  # rows, pixels, columns, pixels
     return cells.any(3).any(1).flatten()
-
-
-def pixels_per_token(tokenizer: Tokenizer) -> int:
-    """Along each side; the margin that a tokenizer adds to its images counts among them."""
-    return (tokenizer.image_size + 2 * _margin(tokenizer)) // tokenizer.grid[0]
 
 
 def pixels_of(tokens: Tensor, tokenizer: Tokenizer) -> Tensor:
     """The pixels of some tokens (n,) bool: (h, w) bool."""
     rows, columns = tokenizer.grid
-    margin, factor = _margin(tokenizer), pixels_per_token(tokenizer)
-    whole = tokens.view(rows, columns).repeat_interleave(factor, 0).repeat_interleave(factor, 1)
-    return F.pad(whole, (-margin,) * 4)
+    whole = tokens.view(rows, columns).repeat_interleave(tokenizer.factor, 0).repeat_interleave(tokenizer.factor, 1)
+    return F.pad(whole, (-tokenizer.margin,) * 4)  # the outer tokens reach over the margin
 
 
 def move(images: Tensor, right: int, down: int) -> tuple[Tensor, Tensor]:
@@ -64,8 +58,3 @@ def move(images: Tensor, right: int, down: int) -> tuple[Tensor, Tensor]:
     rows, columns = from_row.clamp(0, height - 1), from_column.clamp(0, width - 1)
     empty = (rows != from_row)[:, None] | (columns != from_column)[None]
     return images[:, :, rows][..., columns], empty
-
-
-def _margin(tokenizer: Tokenizer) -> int:
-    """Pixels that the tokenizer adds around the image; its outer tokens reach over them."""
-    return getattr(tokenizer, "margin", 0)

@@ -9,53 +9,30 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tokencritic.errors import InputError
+from tokencritic.errors import InputError, check_at_least
 from tokencritic.tokenizers.quantizer import Quantizer
 from tokencritic.tokenizers.tokenizer import Tokenizer
-from tokencritic.tokenizers.vqgan import GROUPS, group_norm, swish
+from tokencritic.tokenizers.vqgan import Upsample, VQGANConfig, group_norm, swish
 
 
 @dataclass(frozen=True)
-class TamingConfig:
+class TamingConfig(VQGANConfig):
     """Sizes; the defaults are those of the published ImageNet model with 1024 codes.
 
-    filters: channels at full resolution. multipliers: of `filters`, one per level. blocks: residual blocks at each level of the
-    encoder; the decoder has one more. attention: the levels, 0 the finest, with an attention block after each residual
-    block; the middle always has one. latent_width: channels between the networks and the codebook's convolutions.
+    blocks: residual blocks at each level of the encoder; the decoder has one more. attention: the levels, 0 the finest, with an
+    attention block after each residual block; the middle always has one. latent_width: channels between the networks and
+    the codebook's convolutions.
     """
 
-    image_size: int = 256
-    channels: int = 3
-    filters: int = 128
-    multipliers: tuple[int, ...] = (1, 1, 2, 2, 4)
-    blocks: int = 2
     attention: tuple[int, ...] = (4,)
     latent_width: int = 256
-    codebook_size: int = 1024
-    code_width: int = 256
 
     def __post_init__(self) -> None:
-        for name in ("multipliers", "attention"):
-            object.__setattr__(self, name, tuple(getattr(self, name)))  # JSON has lists
-        for name in ("image_size", "channels", "blocks", "latent_width", "codebook_size", "code_width"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} is {getattr(self, name)}; it must be at least 1")
-        if self.filters < 1 or self.filters % GROUPS:
-            raise InputError(f"filters is {self.filters}; it must be a positive multiple of {GROUPS}")
-        if not self.multipliers or min(self.multipliers) < 1:
-            raise InputError(f"multipliers is {self.multipliers}; give one positive integer per level")
+        super().__post_init__()
+        object.__setattr__(self, "attention", tuple(self.attention))  # JSON has lists
+        check_at_least(1, latent_width=self.latent_width)
         if not set(self.attention) <= set(range(len(self.multipliers))):
             raise InputError(f"attention is {self.attention}; expected levels from 0 to {len(self.multipliers) - 1}")
-
-    @property
-    def factor(self) -> int:
-        """Pixels along each side of one token."""
-        return 2 ** (len(self.multipliers) - 1)
-
-    @property
-    def widths(self) -> tuple[int, ...]:
-        """Channels at each level, the full resolution first."""
-        return tuple(self.filters * multiplier for multiplier in self.multipliers)
 
 
 PUBLISHED_1024 = TamingConfig()
@@ -91,13 +68,10 @@ class Encoder(nn.Module):
     def __init__(self, config: TamingConfig) -> None:
         super().__init__()
         self.conv_in = nn.Conv2d(config.channels, config.filters, 3, padding=1)
-        last = len(config.widths) - 1
-        befores = [config.filters, *config.widths]
+        widths, last = [config.filters, *config.widths], len(config.widths) - 1
         self.down = nn.ModuleList(
-            Level(
-                befores[i], width, config.blocks, i in config.attention, Downsample(width) if i < last else None, None
-            )
-            for i, width in enumerate(config.widths)
+            Level(widths[i], new, config.blocks, i in config.attention, Downsample(new) if i < last else None)
+            for i, new in enumerate(config.widths)
         )
         self.mid = Middle(config.widths[-1])
         self.norm_out = group_norm(config.widths[-1])
@@ -121,8 +95,8 @@ class Decoder(nn.Module):
         self.mid = Middle(config.widths[-1])
         befores = [*config.widths[1:], config.widths[-1]]
         self.up = nn.ModuleList(
-            Level(befores[i], width, config.blocks + 1, i in config.attention, None, Upsample(width) if i else None)
-            for i, width in enumerate(config.widths)
+            Level(befores[i], new, config.blocks + 1, i in config.attention, Upsample(new) if i else None)
+            for i, new in enumerate(config.widths)
         )
         self.norm_out = group_norm(config.widths[0])
         self.conv_out = nn.Conv2d(config.widths[0], config.channels, 3, padding=1)
@@ -140,18 +114,13 @@ class Level(nn.Module):
     """Residual blocks, each followed by attention where the level has it, then a change of resolution."""
 
     def __init__(
-        self,
-        width: int,
-        new_width: int,
-        blocks: int,
-        attention: bool,
-        downsample: "Downsample | None",
-        upsample: "Upsample | None",
+        self, width: int, new_width: int, blocks: int, attention: bool, resample: "Downsample | Upsample | None"
     ) -> None:
         super().__init__()
         self.block = nn.ModuleList(ResidualBlock(new_width if i else width, new_width) for i in range(blocks))
         self.attn = nn.ModuleList(Attention(new_width) for _ in range(blocks if attention else 0))
-        self.downsample, self.upsample = downsample, upsample
+        self.downsample = resample if isinstance(resample, Downsample) else None
+        self.upsample = resample if isinstance(resample, Upsample) else None
 
     def forward(self, x: Tensor) -> Tensor:
         for index, block in enumerate(self.block):
@@ -220,14 +189,3 @@ class Downsample(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.conv(F.pad(x, (0, 1, 0, 1)))
-
-
-class Upsample(nn.Module):
-    """Each pixel repeated 2 x 2, then a 3x3 convolution."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(width, width, 3, padding=1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.conv(F.interpolate(x, scale_factor=2.0, mode="nearest"))

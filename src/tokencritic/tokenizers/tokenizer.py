@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tokencritic.contracts import ImageTokenizer
-from tokencritic.errors import InputError, check_range
+from tokencritic.errors import InputError, as_integers, check_range
 from tokencritic.models.saved import SavedModel
 from tokencritic.tokenizers.quantizer import Quantizer
 
@@ -46,7 +46,7 @@ class Tokenizer(SavedModel, ImageTokenizer):
         if config.image_size < factor or size % factor:
             around = f" with a margin of {margin} on each side" if margin else ""
             raise InputError(f"image_size is {config.image_size}{around}; it must be a positive multiple of {factor}")
-        side = size // factor
+        self.factor, self.margin, side = factor, margin, size // factor
         self.image_size, self.channels, self.codebook_size = config.image_size, config.channels, config.codebook_size
         self.grid, self.num_tokens = (side, side), side * side
 
@@ -76,13 +76,12 @@ class Tokenizer(SavedModel, ImageTokenizer):
         """(b, n) int64, codes -> (b, c, h, w) float in [0, 1]."""
         if tokens.ndim != 2 or tokens.shape[1] != self.num_tokens:
             raise InputError(f"tokens has shape {tuple(tokens.shape)}; expected (images, {self.num_tokens})")
-        if tokens.is_floating_point() or tokens.dtype is torch.bool:
-            raise InputError(f"tokens is {tokens.dtype}; expected integers")
+        tokens = as_integers("tokens", tokens)
         if not tokens.is_cuda and not torch.compiler.is_compiling():  # on a GPU the look would stall the queue
             check_range("tokens", tokens, self.codebook_size)
         if len(tokens) == 0:
             return self.quantizer.codebook.new_zeros(0, self.channels, self.image_size, self.image_size)
-        return self.to_images(self.quantizer.look_up(tokens.long(), self.grid)).clamp_(0, 1)
+        return self.to_images(self.quantizer.look_up(tokens, self.grid)).clamp_(0, 1)
 
     def forward(self, images: Tensor) -> TokenizerOutput:
         """(b, c, h, w) float in [0, 1] -> the reconstruction and what the losses need."""

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tokencritic.errors import InputError
+from tokencritic.errors import InputError, check_at_least
 from tokencritic.tokenizers.quantizer import Quantizer
 from tokencritic.tokenizers.tokenizer import Tokenizer
 
@@ -37,9 +37,8 @@ class VQGANConfig:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "multipliers", tuple(self.multipliers))  # JSON has lists
-        for name in ("image_size", "channels", "blocks", "codebook_size", "code_width"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        check_at_least(1, image_size=self.image_size, channels=self.channels, blocks=self.blocks)
+        check_at_least(1, codebook_size=self.codebook_size, code_width=self.code_width)
         if self.filters < 1 or self.filters % GROUPS:
             raise InputError(f"filters is {self.filters}; it must be a positive multiple of {GROUPS}")
         if not self.multipliers or min(self.multipliers) < 1:
@@ -114,7 +113,7 @@ class Decoder(nn.Module):
         widths = config.widths[::-1]
         self.stem = nn.Conv2d(config.code_width, widths[0], 3, padding=1)
         self.blocks = residual_blocks(widths[0], [widths[0], *widths], config.blocks)
-        self.upsamplers = nn.ModuleList(Upsampler(width) for width in widths[:-1])
+        self.upsamplers = nn.ModuleList(Upsample(width) for width in widths[:-1])
         self.norm = group_norm(widths[-1])
         self.head = nn.Conv2d(widths[-1], config.channels, 3, padding=1)
 
@@ -149,7 +148,7 @@ class ResidualBlock(nn.Module):
         return y + rest if torch.is_grad_enabled() else y.add_(rest)
 
 
-class Upsampler(nn.Module):
+class Upsample(nn.Module):
     """Each pixel repeated 2 x 2, then a 3x3 convolution."""
 
     def __init__(self, width: int) -> None:

@@ -4,18 +4,20 @@ run/checkpoints/000001200/    `torch.distributed.checkpoint` files, and checkpoi
                               the step, whatever else the run notes, and a digest of every other file
 """
 
+import collections
 import hashlib
 import json
-import pickle
+import pathlib
 import shutil
 import warnings
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributed.checkpoint import filesystem
+from torch.distributed.checkpoint import metadata as metadata_module
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
 from torch.distributed.checkpoint.metadata import Metadata, StorageMeta, TensorStorageMetadata
@@ -25,6 +27,7 @@ from torch.distributed.checkpoint.state_dict_saver import async_save
 from tokencritic.distribution import Ranks
 from tokencritic.errors import InputError
 from tokencritic.files import write_atomically
+from tokencritic.foreign_weights import RestrictedUnpickler
 
 NOTES = "checkpoint.json"
 _ALL = "run"  # one name above all tensors: torch looks at each name of the top level at length
@@ -193,7 +196,7 @@ class _Reader(FileSystemReader):
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
         with (Path(self.path) / ".metadata").open("rb") as file:
-            metadata = _MetadataUnpickler(file).load()
+            metadata = RestrictedUnpickler(file, _METADATA_NAMES).load()
         if not isinstance(metadata, Metadata):
             raise InputError(f"{self.path}/.metadata holds a {type(metadata).__name__}; expected Metadata")
         if not all(isinstance(entry, TensorStorageMetadata) for entry in metadata.state_dict_metadata.values()):
@@ -203,34 +206,21 @@ class _Reader(FileSystemReader):
         return metadata
 
 
-class _MetadataUnpickler(pickle.Unpickler):
-    _MODULES = ("torch.distributed.checkpoint.metadata", "torch.distributed.checkpoint.filesystem")
-    _NAMES = frozenset(
-        {
-            ("torch", "Size"),
-            ("torch.serialization", "_get_layout"),
-            ("pathlib", "PosixPath"),
-            ("pathlib", "WindowsPath"),
-            ("collections", "OrderedDict"),
-        }
+_METADATA_CLASSES = (
+    *("Metadata", "TensorStorageMetadata", "TensorProperties", "ChunkStorageMetadata", "MetadataIndex", "StorageMeta"),
+    "_MEM_FORMAT_ENCODING",
+)
+# What the metadata of tensors is made of. Dtypes are known by what they are: a name such as `bool.__class__` leads anywhere.
+_METADATA_NAMES = {("torch", name): value for name, value in vars(torch).items() if isinstance(value, torch.dtype)} | {
+    (module.__name__, name): vars(module)[name]
+    for module, names in (
+        (torch, ("Size",)),
+        (torch.serialization, ("_get_layout",)),
+        (metadata_module, _METADATA_CLASSES),
+        (filesystem, ("_StorageInfo",)),
+        (pathlib, ("PosixPath", "WindowsPath")),
+        (collections, ("OrderedDict",)),
     )
-    _CLASSES = frozenset(
-        {
-            "Metadata",
-            "TensorStorageMetadata",
-            "TensorProperties",
-            "ChunkStorageMetadata",
-            "MetadataIndex",
-            "StorageMeta",
-            "_MEM_FORMAT_ENCODING",
-            "_StorageInfo",
-        }
-    )
-
-    def find_class(self, module: str, name: str) -> Callable[..., Any]:
-        # By what it is: a name such as `bool.__class__` begins like a type's and leads anywhere.
-        dtype = module == "torch" and isinstance(getattr(torch, name, None), torch.dtype)
-        ours = module in self._MODULES and name in self._CLASSES
-        if dtype or ours or (module, name) in self._NAMES:
-            return super().find_class(module, name)
-        raise InputError(f"a checkpoint's metadata names {module}.{name}, which is never loaded")
+    for name in names
+    if name in vars(module)
+}

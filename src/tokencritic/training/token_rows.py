@@ -31,8 +31,8 @@ class TokenRows:
 
     @property
     def num_images(self) -> int:
-        """How many different images there are: each pass over them has made one row of each."""
-        return len(self.arrays) // self.arrays.facts.get("passes", 1)
+        """How many different images there are."""
+        return self.arrays.num_images
 
     def __call__(self, rows: Tensor, step: int, device: torch.device) -> tuple[Tensor, Tensor | None, Tensor]:
         """rows: (b,) int64. Returns tokens (b, n), labels (b,) or None, and seeds (b,), int64 on the device."""

@@ -1,4 +1,4 @@
-"""The parts of token arrays in the making: one file per chunk, and how they are joined."""
+"""The chunks of token arrays in the making: one file each, and how they are joined."""
 
 import errno
 import json
@@ -6,7 +6,7 @@ import os
 import shutil
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, NamedTuple, Self
 
 import numpy as np
 
-from tokencritic.data.folder import check_corrupt
+from tokencritic.data.source import check_corrupt
 from tokencritic.data.tokens import FACTS, LABEL_TYPE, LABELS, TOKEN_TYPE, TOKENS, read_facts
 from tokencritic.errors import InputError
 from tokencritic.files import write_atomically
@@ -24,63 +24,66 @@ try:
 except ImportError:  # not on Windows; there two ranks that end at the same moment are not told apart
     fcntl = None
 
-PARTS = ".parts"
-_LOCK = "lock"
+CHUNKS = ".chunks"
 
 
-class Part(NamedTuple):
+class Chunk(NamedTuple):
     """tokens: uint16 (rows, n). labels: (rows,). corrupt: name -> reason, of the examples that left no row."""
 
     tokens: np.ndarray
     labels: np.ndarray
     corrupt: dict[str, str]
 
+    @classmethod
+    def joined(cls, pieces: Sequence[Self]) -> Self:
+        """One chunk of all the rows, in order."""
+        corrupt = {name: reason for piece in pieces for name, reason in piece.corrupt.items()}
+        tokens, labels = (np.concatenate(arrays) for arrays in list(zip(*pieces, strict=True))[:2])
+        return cls(tokens, labels, corrupt)
+
 
 @dataclass(frozen=True)
-class Parts:
-    """The part files of one folder `out`. settings: all that decides their content."""
+class ChunkFiles:
+    """The chunks of one folder `out`. settings: all that decides their content. count: how many there will be."""
 
     out: Path
     settings: dict[str, Any]
     count: int
     num_tokens: int
 
-    @classmethod
-    def prepare(cls, out: Path, settings: dict[str, Any], count: int, num_tokens: int, rank: int) -> Self:
-        """Make the folder, or find what earlier runs and other ranks with the same settings left there."""
-        folder = out / PARTS
+    def prepare(self, rank: int) -> None:
+        """Make the folder; other settings in what earlier runs and other ranks left there are an error."""
+        folder = self.out / CHUNKS
         with _clear_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
             for file in sorted(folder.glob("settings-*.json")):
-                check_settings(out, json.loads(file.read_text(encoding="utf-8")), settings)
+                check_settings(self.out, json.loads(file.read_text(encoding="utf-8")), self.settings)
         # One file per rank: no two machines ever write the same one.
-        _write(folder / f"settings-{rank:04}.json", lambda opened: opened.write(_as_json(settings)))
-        return cls(out, settings, count, num_tokens)
+        _write(folder / f"settings-{rank:04}.json", lambda opened: opened.write(_as_json(self.settings)))
 
-    def write(self, chunk: int, part: Part) -> None:
+    def write(self, number: int, chunk: Chunk) -> None:
         """One file, whole or not at all."""
         arrays = {
-            "tokens": part.tokens.astype(TOKEN_TYPE),
-            "labels": part.labels.astype(LABEL_TYPE),
-            "corrupt": np.frombuffer(_as_json(part.corrupt), np.uint8),
+            "tokens": chunk.tokens.astype(TOKEN_TYPE),
+            "labels": chunk.labels.astype(LABEL_TYPE),
+            "corrupt": np.frombuffer(_as_json(chunk.corrupt), np.uint8),
         }
-        _write(self._file(chunk), lambda opened: np.savez(opened, **arrays))
+        _write(self._file(number), lambda opened: np.savez(opened, **arrays))
 
-    def read(self, chunk: int) -> Part | None:
+    def read(self, number: int) -> Chunk | None:
         """What `write` wrote; None if it is not there, or not whole, so that it is done again."""
         try:
-            with self._file(chunk).open("rb") as opened, np.load(opened, allow_pickle=False) as arrays:
-                corrupt = json.loads(arrays["corrupt"].tobytes())
-                part = Part(arrays["tokens"], arrays["labels"], corrupt)
+            with self._file(number).open("rb") as opened, np.load(opened, allow_pickle=False) as arrays:
+                chunk = Chunk(arrays["tokens"], arrays["labels"], json.loads(arrays["corrupt"].tobytes()))
         except (FileNotFoundError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error):
             return None
-        fits = part.tokens.dtype == TOKEN_TYPE and part.tokens.shape == (len(part.labels), self.num_tokens)
-        return part if fits else None
+        fits = chunk.tokens.dtype == TOKEN_TYPE and chunk.tokens.shape == (len(chunk.labels), self.num_tokens)
+        return chunk if fits else None
 
     def join(self, max_corrupt: int) -> bool:
-        """Write the final files and remove the parts. False if some are missing: another rank has work left."""
+        """Write the final files and remove the chunks. False if some are missing: another rank has work left."""
         try:
-            lock = (self.out / PARTS / _LOCK).open("ab")
+            lock = (self.out / CHUNKS / "lock").open("ab")
         except FileNotFoundError:  # another rank has just joined and removed them
             return read_facts(self.out) is not None
         with lock:
@@ -88,47 +91,45 @@ class Parts:
                 fcntl.flock(lock, fcntl.LOCK_EX)
             if read_facts(self.out) is not None:
                 return True
-            if not all(self._file(chunk).is_file() for chunk in range(self.count)):
+            if not all(self._file(number).is_file() for number in range(self.count)):
                 return False
             self._join(max_corrupt)
-        shutil.rmtree(self.out / PARTS, ignore_errors=True)
+        shutil.rmtree(self.out / CHUNKS, ignore_errors=True)
         return True
 
     def _join(self, max_corrupt: int) -> None:
         labels, corrupt = [], {}
-        for part in self._read_all():
-            labels.append(part.labels)
-            corrupt |= part.corrupt
+        for chunk in self._read_all():
+            labels.append(chunk.labels)
+            corrupt |= chunk.corrupt
         check_corrupt("source", corrupt, max_corrupt)
         rows = sum(map(len, labels))
         if rows == 0:
             raise InputError("source holds no image that can be decoded; there is nothing to write")
 
         def write_tokens(opened: BinaryIO) -> None:
-            _write_header(opened, TOKEN_TYPE, (rows, self.num_tokens))
-            for part in self._read_all():
-                opened.write(part.tokens.tobytes())
-
-        def write_labels(opened: BinaryIO) -> None:
-            _write_header(opened, LABEL_TYPE, (rows,))
-            opened.write(np.concatenate(labels).tobytes())
+            """Chunk by chunk: all of them may not fit into memory together."""
+            descr = np.lib.format.dtype_to_descr(TOKEN_TYPE)
+            header = {"descr": descr, "fortran_order": False, "shape": (rows, self.num_tokens)}
+            np.lib.format.write_array_header_1_0(opened, header)
+            for chunk in self._read_all():
+                opened.write(chunk.tokens.tobytes())
 
         facts = self.settings | {"rows": rows, "corrupt": dict(sorted(corrupt.items()))}
         _write(self.out / TOKENS, write_tokens)
-        _write(self.out / LABELS, write_labels)
-        _write(
-            self.out / FACTS, lambda opened: opened.write(_as_json(facts))
-        )  # last: it says that the others are whole
+        _write(self.out / LABELS, lambda opened: np.save(opened, np.concatenate(labels)))
+        # Last: it says that the others are whole.
+        _write(self.out / FACTS, lambda opened: opened.write(_as_json(facts)))
 
-    def _read_all(self) -> Iterator[Part]:
-        for chunk in range(self.count):
-            part = self.read(chunk)
-            if part is None:
-                raise InputError(f"{self._file(chunk)} is damaged; run the same command again to make it anew")
-            yield part
+    def _read_all(self) -> Iterator[Chunk]:
+        for number in range(self.count):
+            chunk = self.read(number)
+            if chunk is None:
+                raise InputError(f"{self._file(number)} is damaged; run the same command again to make it anew")
+            yield chunk
 
-    def _file(self, chunk: int) -> Path:
-        return self.out / PARTS / f"{chunk:06}.npz"
+    def _file(self, number: int) -> Path:
+        return self.out / CHUNKS / f"{number:06}.npz"
 
 
 def check_settings(out: Path, there: dict[str, Any], now: dict[str, Any]) -> None:
@@ -136,14 +137,8 @@ def check_settings(out: Path, there: dict[str, Any], now: dict[str, Any]) -> Non
     now = json.loads(_as_json(now))  # tuples become lists, as in the file
     other = [name for name in now if there.get(name) != now[name]]
     if other:
-        first = other[0]
-        values = f"{_short(there.get(first))} there, {_short(now[first])} now"
+        values = f"{json.dumps(there.get(other[0])):.200} there, {json.dumps(now[other[0]]):.200} now"
         raise InputError(f"{out} holds tokens made with another {', '.join(other)} ({values}); choose another folder")
-
-
-def _short(value: object) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 200 else f"{text[:200]}..."
 
 
 def _as_json(value: object) -> bytes:
@@ -172,9 +167,3 @@ def _clear_errors(file: Path) -> Iterator[None]:
             advice = "free some space and run the same command again; what is done is kept"
             raise InputError(f"{file} cannot be written, the disk is full; {advice}") from error
         raise InputError(f"{file} cannot be written: {error.strerror or error}") from error
-
-
-def _write_header(opened: BinaryIO, dtype: np.dtype, shape: tuple[int, ...]) -> None:
-    """The head of an .npy file. The rows follow piece by piece: they may not fit into memory together."""
-    header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
-    np.lib.format.write_array_header_1_0(opened, header)

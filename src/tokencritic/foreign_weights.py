@@ -1,0 +1,244 @@
+"""Weights that other projects publish, in every form in which they publish them. Nothing in a file is ever run.
+
+`read_tensors` and `read_flax` return tensors by their dotted names, such as `encoder.Conv_0.kernel`.
+"""
+
+import io
+import math
+import pickle
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import msgpack
+import numpy as np
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from tokencritic.errors import InputError
+
+# What reading a broken file may raise.
+_BROKEN = (
+    *(OSError, EOFError, AttributeError, LookupError, TypeError, ValueError, RuntimeError),
+    *(pickle.UnpicklingError, zipfile.BadZipFile, zlib.error, safetensors.SafetensorError),
+)
+_LEGACY_TORCH = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # how torch files before the zip format start
+_ARRAY, _SCALAR = 1, 3  # msgpack's extension types of flax
+_CHUNKED = "__msgpack_chunked_array__"
+_FLAX_TYPES = {
+    name: vars(torch)[name]
+    for name in (
+        *("float16", "float32", "float64", "bfloat16", "bool"),
+        *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    )
+}
+
+
+class RestrictedUnpickler(pickle.Unpickler):
+    """Unpickles what a table of (module, name) allows; any other name is an `UnpicklingError`."""
+
+    def __init__(self, stream: IO[bytes], allowed: Mapping[tuple[str, str], Any], encoding: str = "ASCII") -> None:
+        super().__init__(stream, encoding=encoding)
+        self._allowed = allowed
+
+    def find_class(self, module_name: str, global_name: str, /) -> Any:
+        if (module_name, global_name) not in self._allowed:
+            raise pickle.UnpicklingError(f"it asks for {module_name}.{global_name}, which is never loaded")
+        return self._allowed[module_name, global_name]
+
+
+def read_pickled_arrays(content: bytes) -> Any:
+    """A pickle of dicts, lists, numbers, bytes and arrays of numbers, also one that Python 2 wrote."""
+    return RestrictedUnpickler(io.BytesIO(content), _ARRAY_NAMES, encoding="bytes").load()
+
+
+def read_tensors(file: str | Path, owner: str) -> dict[str, Tensor]:
+    """The tensors of a .safetensors file, a torch file, a TorchScript archive or a pickle of NumPy arrays.
+
+    owner: what the weights should be of, for the error. Of a torch file with the key `state_dict` only those below it.
+    """
+    path = Path(file)
+    try:
+        if path.suffix == ".safetensors":
+            return safetensors.torch.load_file(path)
+        tree = _read_tree(path)
+        if isinstance(tree, Mapping) and isinstance(tree.get("state_dict"), Mapping):
+            tree = tree["state_dict"]
+        if not isinstance(tree, Mapping):
+            raise ValueError(f"expected a state dict of tensors, got a {type(tree).__name__}")
+        return _flatten(tree, "")
+    except _BROKEN as error:
+        if isinstance(error, pickle.UnpicklingError) and "weights_only" in str(error):
+            raise InputError(
+                f"{path} holds more than tensors, so it is not opened here. If you trust it, make a file of the tensors "
+                f"alone: state = torch.load('{path.name}', weights_only=False)['state_dict']; safetensors.torch."
+                f"save_file({{k: v.contiguous() for k, v in state.items()}}, '{path.stem}.safetensors')"
+            ) from error
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise InputError(f"{path} holds no weights of {owner}: {reason}") from error
+
+
+def _read_tree(path: Path) -> Any:
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            constants = next((name for name in archive.namelist() if name.endswith("/constants.pkl")), None)
+            if constants is not None:  # a state dict has none
+                return _TorchScriptUnpickler(archive, constants.rsplit("/", maxsplit=1)[0]).load()
+    else:
+        content = path.read_bytes()
+        if not content.startswith(_LEGACY_TORCH):
+            return read_pickled_arrays(content)
+    return torch.load(path, map_location="cpu", weights_only=True)
+
+
+class _Module(dict[str, Any]):
+    """A module of a TorchScript archive: its tensors and modules by name."""
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        self.update({name: value for name, value in state.items() if isinstance(value, Tensor | _Module)})
+
+
+class _TorchScriptUnpickler(RestrictedUnpickler):
+    """Reads the modules of a TorchScript archive; the archive's code is not looked at."""
+
+    def __init__(self, archive: zipfile.ZipFile, root: str) -> None:
+        super().__init__(archive.open(f"{root}/data.pkl"), _TORCHSCRIPT_NAMES)
+        self.archive, self.root = archive, root
+
+    def find_class(self, module_name: str, global_name: str, /) -> Any:
+        if module_name.startswith("__torch__"):
+            return _Module
+        if module_name == "torch.jit._pickle":  # typed lists of numbers, such as strides
+            return lambda values, *_: values
+        return super().find_class(module_name, global_name)
+
+    def persistent_load(self, pid: Any) -> Tensor:
+        _, kind, key, *_ = pid
+        return torch.from_numpy(np.frombuffer(self.archive.read(f"{self.root}/data/{key}"), kind).copy())
+
+
+def _view(storage: Tensor, offset: int, size: tuple[int, ...], stride: tuple[int, ...], *_: Any) -> Tensor:
+    return storage.as_strided(size, stride, offset)
+
+
+def _number_type(code: str | bytes, *_flags: object) -> np.dtype:
+    """`numpy.dtype` for numbers alone. The flags of old files (align, copy) are numbers that newer numpy warns about."""
+    dtype = np.dtype(code.decode() if isinstance(code, bytes) else code)
+    if dtype.kind not in "biuf":
+        raise pickle.UnpicklingError(f"it holds an array of {code!r}")
+    return dtype
+
+
+def _empty_array(_kind: type, shape: tuple[int, ...], code: str | bytes) -> np.ndarray:
+    return np.ndarray(shape, _number_type(code))
+
+
+def _latin1_bytes(text: str, encoding: str | bytes) -> bytes:
+    """How Python 3 writes bytes into an old pickle protocol."""
+    if encoding not in ("latin1", b"latin1"):
+        raise pickle.UnpicklingError(f"it asks for the encoding {encoding!r}")
+    return text.encode("latin1")
+
+
+_ARRAY_NAMES: dict[tuple[str, str], Callable[..., Any]] = {
+    ("numpy", "ndarray"): np.ndarray,
+    ("numpy", "dtype"): _number_type,
+    ("numpy.core.multiarray", "_reconstruct"): _empty_array,
+    ("numpy._core.multiarray", "_reconstruct"): _empty_array,
+    ("_codecs", "encode"): _latin1_bytes,
+}
+_TORCHSCRIPT_NAMES: dict[tuple[str, str], Callable[..., Any]] = {
+    ("torch._utils", "_rebuild_tensor_v2"): _view,
+    ("collections", "OrderedDict"): dict,
+    ("torch", "FloatStorage"): np.float32,
+    ("torch", "HalfStorage"): np.float16,
+    ("torch", "DoubleStorage"): np.float64,
+    ("torch", "LongStorage"): np.int64,
+}
+
+
+def read_flax(file: str | Path) -> dict[str, Tensor]:
+    """The arrays under `params` of a flax checkpoint (`flax.serialization.to_bytes`), which is msgpack, without JAX.
+
+    An array is a msgpack extension of type 1 (type 3 for a scalar) that holds, again as msgpack, its shape, the name of its
+    dtype and its bytes in C order. One of over 1 GiB is a map with the key `__msgpack_chunked_array__`, whose `shape` and
+    `chunks` are maps from "0", "1", ... to the sizes and to the flat pieces.
+    """
+    path = Path(file)
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from error
+    try:
+        tree = msgpack.unpackb(data, ext_hook=_read_extension)
+    except (ValueError, TypeError, msgpack.exceptions.UnpackException) as error:
+        reason = str(error).strip() or type(error).__name__
+        raise InputError(f"{path} is not a whole flax checkpoint (msgpack): {reason}") from error
+    if not isinstance(tree, dict) or not isinstance(tree.get("params"), dict):
+        found = f"the keys {', '.join(map(str, list(tree)[:5]))}" if isinstance(tree, dict) else type(tree).__name__
+        raise InputError(f"{path} holds {found} at its top; expected a flax checkpoint with 'params'")
+    try:
+        return _flatten(tree["params"], "")
+    except ValueError as error:
+        raise InputError(f"{path} is not a flax checkpoint: {error}") from error
+
+
+def _read_extension(code: int, data: bytes) -> Tensor:
+    if code not in (_ARRAY, _SCALAR):
+        raise ValueError(f"extension type {code}, which is no array")
+    fields = msgpack.unpackb(data)
+    if not isinstance(fields, list) or len(fields) != 3:
+        raise ValueError("an array without shape, dtype and bytes")
+    shape, name, content = fields
+    if isinstance(name, bytes):
+        name = name.decode()
+    if name not in _FLAX_TYPES:
+        raise ValueError(f"an array of dtype {name!r}")
+    dtype = _FLAX_TYPES[name]
+    if not _is_shape(shape) or not isinstance(content, bytes):
+        raise ValueError(f"an array whose shape is {shape!r}")
+    if len(content) != math.prod(shape) * dtype.itemsize:
+        raise ValueError(f"an array of shape {tuple(shape)} and dtype {name} with {len(content)} bytes")
+    if not content:
+        return torch.empty(shape, dtype=dtype)
+    return torch.frombuffer(bytearray(content), dtype=dtype).view(shape)
+
+
+def _flatten(tree: Mapping[Any, Any], prefix: str) -> dict[str, Tensor]:
+    """Nested maps of arrays -> tensors by dotted name."""
+    tensors: dict[str, Tensor] = {}
+    for key, value in tree.items():
+        name = f"{prefix}{key.decode() if isinstance(key, bytes) else key}"
+        if isinstance(value, Mapping) and _CHUNKED in value:
+            tensors[name] = _join_chunks(name, value)
+        elif isinstance(value, Mapping):
+            tensors |= _flatten(value, f"{name}.")
+        elif isinstance(value, Tensor | np.ndarray):
+            tensors[name] = torch.from_numpy(np.array(value)) if isinstance(value, np.ndarray) else value
+        else:
+            raise ValueError(f"{name} is a {type(value).__name__}, not an array")
+    return tensors
+
+
+def _join_chunks(name: str, value: Mapping[Any, Any]) -> Tensor:
+    shape, chunks = (_in_order(value.get(key)) for key in ("shape", "chunks"))
+    if not _is_shape(shape) or not chunks or not all(isinstance(x, Tensor) and x.ndim == 1 for x in chunks):
+        raise ValueError(f"the chunks of {name} are broken")
+    if len({chunk.dtype for chunk in chunks}) != 1 or sum(map(len, chunks)) != math.prod(shape):
+        raise ValueError(f"the chunks of {name} do not make an array of shape {tuple(shape)}")
+    return torch.cat(chunks).view(shape)
+
+
+def _in_order(numbered: Any) -> list[Any]:
+    """{"0": a, "1": b} -> [a, b]."""
+    if not isinstance(numbered, dict) or set(numbered) != {str(index) for index in range(len(numbered))}:
+        return []
+    return [numbered[str(index)] for index in range(len(numbered))]
+
+
+def _is_shape(shape: Any) -> bool:
+    return isinstance(shape, list) and all(isinstance(size, int) and size >= 0 for size in shape)
