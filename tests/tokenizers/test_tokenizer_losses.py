@@ -11,7 +11,6 @@ from tokencritic.training.tokenizer_losses import (
     absolute_error,
     adaptive_weight,
     affinity_entropy,
-    codebook_error,
     commitment_error,
     discriminator_loss,
     fooling_loss,
@@ -26,18 +25,13 @@ def test_errors_are_unreduced() -> None:
     assert absolute_error(made, images).tolist() == [[[[0.5, 2.0]]]]
 
 
-def test_commitment_moves_the_encoder_and_the_codebook_error_the_codes() -> None:
+def test_commitment_moves_the_encoder_and_not_the_codes() -> None:
     latents = torch.tensor([[[[1.0]]]], requires_grad=True)
     quantized = torch.tensor([[[[4.0]]]], requires_grad=True)
     commitment_error(latents, quantized).sum().backward()
     assert latents.grad is not None
     assert latents.grad.item() == -6
     assert quantized.grad is None
-    latents.grad = None
-    codebook_error(latents, quantized).sum().backward()
-    assert latents.grad is None
-    assert quantized.grad is not None
-    assert quantized.grad.item() == 6
 
 
 def test_entropy_is_lowest_for_sure_choices_spread_evenly() -> None:
@@ -109,7 +103,6 @@ def test_the_discriminator_gives_one_logit_per_patch() -> None:
     assert torch.equal(discriminator(changed)[:, :, 0], logits[:, :, 0])
     assert not torch.equal(discriminator(changed)[:, :, 3], logits[:, :, 3])
     torch.testing.assert_close(discriminator(images[1:])[0], logits[1])
-    assert [tuple(x.shape[1:]) for x in discriminator.features(images)] == [(8, 8, 8), (16, 4, 4), (16, 4, 4)]
 
 
 def test_the_discriminator_learns_to_tell_apart() -> None:

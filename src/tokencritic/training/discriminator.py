@@ -30,13 +30,3 @@ class PatchDiscriminator(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """(b, c, h, w) about [0, 1] -> (b, h / 2^levels, w / 2^levels) logits."""
         return self.layers(2 * images - 1)[:, 0]
-
-    def features(self, images: Tensor) -> list[Tensor]:
-        """(b, c, h, w) -> what follows each activation, the finest first: to compare an image with its reconstruction by."""
-        found: list[Tensor] = []
-        x = 2 * images - 1
-        for layer in list(self.layers)[:-1]:
-            x = layer(x)
-            if isinstance(layer, nn.LeakyReLU):
-                found.append(x)
-        return found

@@ -11,13 +11,12 @@ from torch import Tensor
 from tokencritic.data.tokens import TokenArrays
 from tokencritic.errors import InputError
 from tokencritic.randomness import example_seeds
-from tokencritic.tokenizers.tokenizer import Tokenizer
 
-VALIDATION = 2**62  # the step whose seeds validation uses, always the same; no run gets so far
+_VALIDATION_STEP = 2**62  # whose seeds validation uses, always the same; no run gets so far
 
 
 class TokenRows:
-    """Call with rows and a step, get their tokens, labels and seeds.
+    """Rows of token arrays: call with rows and a step, get their tokens, labels and seeds.
 
     seed: of masks and draws. labelled: False gives None for labels, for models without classes.
     """
@@ -34,20 +33,20 @@ class TokenRows:
         """How many different images there are: each pass over them has made one row of each."""
         return len(self.arrays) // self.arrays.facts.get("passes", 1)
 
-    def __call__(self, rows: Tensor, step: int, device: torch.device) -> tuple[Tensor, Tensor | None, Tensor]:
-        """rows: (b,) int64. Returns tokens (b, n), labels (b,) or None, and seeds (b,), int64 on the device."""
+    def __call__(self, rows: Tensor, step: int | None, device: torch.device) -> tuple[Tensor, Tensor | None, Tensor]:
+        """rows: (b,) int64. step: None is validation. Returns tokens (b, n), labels (b,) or None, and seeds (b,): int64."""
         indices = rows.cpu().numpy()
         tokens = torch.from_numpy(self._tokens.take(indices, axis=0).astype(np.int64))
         labels = None
         if self.labelled:
             labels = torch.from_numpy(self.arrays.labels.take(indices).astype(np.int64)).to(device)
-        return tokens.to(device), labels, example_seeds(self.seed, step, rows).to(device)
+        seeds = example_seeds(self.seed, _VALIDATION_STEP if step is None else step, rows)
+        return tokens.to(device), labels, seeds.to(device)
 
     def facts(self) -> dict[str, Any]:
         """Which tokens these are, whose, and of what classes."""
         text = json.dumps(self.arrays.facts, sort_keys=True)
         return {
-            "seed": self.seed,
             "tokens": hashlib.sha256(text.encode()).hexdigest(),
             "tokenizer_fingerprint": self.arrays.tokenizer_fingerprint,
             "class_names": list(self.arrays.class_names),
@@ -66,12 +65,3 @@ def check_fit(what: str, model: Any, arrays: TokenArrays) -> None:
         own = getattr(model, name, None)
         if own not in ((None, right, 0) if name == "num_classes" else (None, right)):
             raise InputError(f"the {what}'s {name} is {own} but the tokens' is {right}; they must be equal")
-
-
-def check_tokenizer(tokenizer: Tokenizer | None, arrays: TokenArrays) -> None:
-    """The tokenizer, if there is one, made these tokens."""
-    if tokenizer is None:
-        return
-    own, made = tokenizer.fingerprint()[:16], arrays.tokenizer_fingerprint[:16]
-    if own != made:
-        raise InputError(f"the tokens were made with tokenizer {made}, and this tokenizer is {own}; give that one")

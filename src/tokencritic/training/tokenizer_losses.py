@@ -22,11 +22,6 @@ def commitment_error(latents: Tensor, quantized: Tensor) -> Tensor:
     return (latents - quantized.detach()).square()
 
 
-def codebook_error(latents: Tensor, quantized: Tensor) -> Tensor:
-    """(b, d, gh, gw) both -> the same: draws the codes to the latents that chose them and leaves the encoder alone."""
-    return (quantized - latents.detach()).square()
-
-
 def affinity_entropy(distances: Tensor, temperature: float = 0.01) -> Tensor:
     """How undecided each latent is between the codes, less how evenly the codes are used by all: small is good.
 
