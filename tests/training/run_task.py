@@ -52,6 +52,7 @@ class PatternTask(Task):
     def facts(self):
         return {"rows": self.num_rows}
 
+
 def run(folder, task=None, **settings):
     train(task or PatternTask(), folder, OptimizerSettings(), TrainingSettings(**{**SETTINGS, **settings}))
 

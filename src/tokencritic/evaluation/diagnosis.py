@@ -118,6 +118,7 @@ def judge(
 def _judge(
     pipe: TokenCriticPipeline, tokens: Tensor, labels: Tensor | None, seeds: Tensor, temperature: Temperature
 ) -> Judged:
+    assert pipe.critic is not None
     found = critic_loss(pipe.critic, pipe.generator, tokens, labels, seeds, temperature=temperature)
     proposal = found.proposal
     values = (found.logits.float(), proposal.mask, proposal.tokens == tokens, proposal.log_probs())

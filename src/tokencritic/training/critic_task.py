@@ -11,14 +11,14 @@ from tokencritic.errors import InputError
 from tokencritic.models.critic import Critic, CriticConfig
 from tokencritic.models.generator import Generator
 from tokencritic.models.saved import SavedModel
+from tokencritic.sampling.inputs import device_of
 from tokencritic.sampling.loop import Temperature, temperature_range
 from tokencritic.sampling.propose import AnyGenerator
 from tokencritic.sampling.scorers import CriticScorer, Scorer
 from tokencritic.tokenizers.tokenizer import Tokenizer
 from tokencritic.training.losses import CriticLoss, critic_auc, critic_auc_within_image, critic_loss
 from tokencritic.training.task import VALIDATION_BATCH, Loss
-from tokencritic.training.token_rows import check_fit
-from tokencritic.training.token_task import TokenTask
+from tokencritic.training.token_rows import TokenTask, check_fit
 
 _BINS = 4  # of the mask ratio, in validation
 
@@ -79,7 +79,9 @@ class CriticTask(TokenTask):
         parts = []
         for part in rows.split(VALIDATION_BATCH):
             found = self._judged(network, part, None)
-            parts.append((found.values, found.logits.float(), found.originals, found.mask))  # not the generator's logits
+            parts.append(
+                (found.values, found.logits.float(), found.originals, found.mask)
+            )  # not the generator's logits
         values, logits, originals, mask = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
         hits = (logits > 0) == originals
         numbers = {
@@ -96,16 +98,17 @@ class CriticTask(TokenTask):
         return {name: value.item() for name, value in numbers.items() if value.isfinite()}
 
     def facts(self) -> dict[str, Any]:
-        ours = isinstance(self.generator, SavedModel)
-        return super().facts() | {
-            "generator": self.generator.fingerprint() if ours else type(self.generator).__name__
-        }
+        generator = self.generator
+        name = generator.fingerprint() if isinstance(generator, SavedModel) else type(generator).__name__
+        return super().facts() | {"generator": name}
 
     def sampler(self, model: Any) -> tuple[AnyGenerator, Scorer]:
         return self.generator, CriticScorer(model)
 
     def _judged(self, network: nn.Module, rows: Tensor, step: int | None) -> CriticLoss:
-        return critic_loss(network, self.generator, *self.read(network, rows, step), **asdict(self.objective))
+        return critic_loss(
+            network, self.generator, *self.rows(rows, step, device_of(network)), **asdict(self.objective)
+        )
 
 
 def make_critic(

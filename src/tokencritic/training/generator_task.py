@@ -8,12 +8,13 @@ from torch import Tensor, nn
 from tokencritic.data.tokens import TokenArrays
 from tokencritic.errors import InputError
 from tokencritic.models.generator import Generator
+from tokencritic.sampling.inputs import device_of
 from tokencritic.sampling.propose import AnyGenerator
 from tokencritic.sampling.scorers import ConfidenceScorer, Scorer
 from tokencritic.tokenizers.tokenizer import Tokenizer
 from tokencritic.training.losses import generator_loss
 from tokencritic.training.task import Loss
-from tokencritic.training.token_task import TokenTask
+from tokencritic.training.token_rows import TokenTask
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class GeneratorTask(TokenTask):
 
     def loss(self, network: nn.Module, rows: Tensor, step: int | None) -> Loss:
         options = asdict(self.objective) | ({"drop_label": 0.0} if step is None else {})
-        found = generator_loss(network, *self.read(network, rows, step), **options)
+        found = generator_loss(network, *self.rows(rows, step, device_of(network)), **options)
         # In validation alone: it takes another pass over all logits.
         return Loss(found.values, {"accuracy": found.hits} if step is None else {})
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 
-from tokencritic.distribution import Ranks, distribute, weights_were_lent, whole
+from tokencritic.distribution import Ranks, distribute, weights_were_lent
 from tokencritic.models.transformer import Block, Trunk
 from tokencritic.randomness import example_seeds
 from tokencritic.training.optimizer import (
@@ -49,28 +49,16 @@ class Learner:
             model=model.state_dict(), average=self.average.values, optimizer=moments, task=task.state_dict()
         )
 
-    def update(self, rows: Tensor, step: int, share: float) -> tuple[Tensor, dict[str, Tensor]]:
-        """One update of the weights. rows: those of all ranks. share: of the run that is done.
+    def backward(self, rows: Tensor, step: int) -> tuple[Tensor, dict[str, Tensor]]:
+        """Compute the gradients of a step, part by part. rows: those of all ranks.
 
         Returns the mean loss and the norm of its gradient, (2,) over all ranks, and the task's numbers of this rank. They
         stay on the device: on a GPU, looking at each would hold up the queue.
         """
-        for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate(self.optimization, share)
-        loss, numbers = self._accumulate(rows[self.ranks.rank :: self.ranks.size], step)
-        norm = scale_gradients(self.network, self.ranks.size / loss[1], self.optimization.clip)
-        self.optimizer.step()
-        self.optimizer.zero_grad()
-        self.task.after_step(step, share)
-        self.average.update(step)
-        return torch.stack([loss[0] / loss[1], norm]), numbers
-
-    def _accumulate(self, rows: Tensor, step: int) -> tuple[Tensor, dict[str, Tensor]]:
-        """Gradients of the sum of the losses. Returns that sum and how many they were, (2,) over all ranks, and the numbers."""
         rank = torch.tensor([self.ranks.rank])
         torch.manual_seed(int(example_seeds(self.settings.seed, step, rank)))  # for dropout
-        total, gathered = torch.zeros(2, device=self.ranks.device), []
-        parts = rows.chunk(self.settings.accumulation)
+        total, gathered = torch.zeros(2, device=self.ranks.device), []  # the sum of the losses, and how many they are
+        parts = rows[self.ranks.rank :: self.ranks.size].chunk(self.settings.accumulation)
         for place, part in enumerate(parts):
             with self._synchronized(place == len(parts) - 1):
                 with self._precision():
@@ -79,8 +67,19 @@ class Learner:
                 value.backward()
             total += torch.stack([value.detach(), value.new_tensor(loss.values.numel())])
             gathered.append({name: number.detach().float().mean() for name, number in loss.numbers.items()})
+        total = self.ranks.total(total)
+        norm = scale_gradients(self.network, self.ranks.size / total[1], self.optimization.clip)
         numbers = {name: torch.stack([part[name] for part in gathered]).mean() for name in gathered[0]}
-        return self.ranks.total(total), numbers
+        return torch.stack([total[0] / total[1], norm]), numbers
+
+    def update(self, step: int, share: float) -> None:
+        """Move the weights and their average. share: of the run that is done."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate(self.optimization, share)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.task.after_step(step, share)
+        self.average.update(step)
 
     def _synchronized(self, last: bool) -> Any:
         """Gradients go over the network once a step, with the last part."""
@@ -102,7 +101,3 @@ class Learner:
             yield
             self.network.train()
         weights_were_lent(self.network)
-
-    def averaged_weights(self) -> dict[str, Tensor]:
-        """The averaged weights, whole and on the CPU; every rank must call it."""
-        return {name: whole(value).cpu() for name, value in self.average.values.items()}

@@ -8,6 +8,7 @@ tokenizer needs as many ranks as before, as dead codes become latents of the fir
 import math
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,14 +19,12 @@ import torch
 from torch import Tensor
 
 from tokencritic.data.order import ExampleOrder, split_rows
-from tokencritic.distribution import Ranks, joined
+from tokencritic.distribution import Ranks, joined, whole
 from tokencritic.errors import InputError
 from tokencritic.progress import Progress
-from tokencritic.training.clock import Clock
 from tokencritic.training.learner import Learner
-from tokencritic.training.log import finite
 from tokencritic.training.optimizer import OptimizerSettings, learning_rate
-from tokencritic.training.run_folder import RunFolder
+from tokencritic.training.run_folder import RunFolder, finite
 from tokencritic.training.settings import TrainingSettings
 from tokencritic.training.task import Task
 
@@ -50,8 +49,7 @@ def train(
         made = _Run(task, run, optimization, settings, ranks)  # what cannot be is refused before anything is written
         with made.folder.claimed():
             made.restore(settings_text)
-            ended = made.go(asked)
-            made.end(ended)
+            made.end(made.go(asked))
 
 
 class _Run:
@@ -110,31 +108,26 @@ class _Run:
                 self._validate()
             if ended or self.clock.step != self.saved_step:  # stopped in a validation, its loss is saved already
                 self._save()
-        self.folder.checkpoints.finish()
-        if self.folder.log is not None:
-            self.folder.log.close()
-            what = f"wrote {self.folder.model}" if ended else "stopped; the same command goes on"
-            print(f"{self.clock.step} steps in {self.clock.seconds / 60:.1f} minutes; {what}", flush=True)
+        what = f"wrote {self.folder.model}" if ended else "stopped; the same command goes on"
+        self.folder.close(f"{self.clock.step} steps in {self.clock.seconds / 60:.1f} minutes; {what}")
 
     def _one_step(self, share: float) -> float | None:
         """One update. Returns its loss if it was looked at."""
-        step = self.clock.step
-        pair, numbers = self.learner.update(self._rows(step), step, share)
+        step, logged = self.clock.step, self.clock.step % self.settings.log_every == 0
+        pair, numbers = self.learner.backward(self._rows(step), step)
         self.unchecked.append((step, pair))
-        logged = step % self.settings.log_every == 0
-        if not logged and self.ranks.device.type != "cpu":
-            self.clock.step += 1
+        seen = self._check() if logged or self.ranks.device.type == "cpu" else None
+        self.learner.update(step, share)
+        self.clock.step += 1
+        if seen is None:
             return None
-        loss, norm = self._check()
         if logged:
             means = self.ranks.total(torch.stack([*numbers.values()])) / self.ranks.size if numbers else []
-            facts = {"loss": loss, "norm": norm, "rate": learning_rate(self.optimization, share)}
+            facts = {"loss": seen[0], "norm": seen[1], "rate": learning_rate(self.optimization, share)}
             facts |= {"seconds": round(self.clock.seconds, 1)}
             facts |= {name: float(value) for name, value in zip(numbers, means, strict=True)}
-            if self.folder.log is not None:
-                self.folder.log.numbers("training", step, facts)
-        self.clock.step += 1
-        return loss
+            self.folder.log("training", step, facts, {})
+        return seen[0]
 
     def _rows(self, step: int) -> Tensor:
         return torch.from_numpy(self.train_rows[self.order.batch(step)])
@@ -158,19 +151,82 @@ class _Run:
             numbers = self.task.validate(network, self.held_out) if len(self.held_out) else {}
             pictures = self.task.pictures(network)
         self.validation_loss = finite(numbers["loss"]) if numbers else None
-        if self.folder.log is not None:
-            self.folder.log.numbers("validation", self.clock.step, numbers)
-            self.folder.log.pictures(self.clock.step, pictures)
-        self.clock.validated()
+        self.folder.log("validation", self.clock.step, numbers, pictures)
+        self.clock.validated = time.monotonic()
 
     def _save(self) -> None:
         if self.unchecked:
             self._check()
         notes = {"step": self.clock.step, "seconds": self.clock.seconds}
         notes |= {"first_losses": self.first_losses, "validation_loss": self.validation_loss}
-        self.folder.save(self.learner.averaged_weights(), self.learner.state, notes)
+        averaged = {name: whole(value).cpu() for name, value in self.learner.average.values.items()}
+        self.folder.save(averaged, self.learner.state, notes)
         self.validation_loss, self.saved_step = None, self.clock.step
-        self.clock.saved()
+        self.clock.saved = time.monotonic()
+
+
+class Clock:
+    """Counts the steps and the time of a run, by the clock of the first rank.
+
+    num_rows: how many examples an epoch has. step: how many steps are done. total: the length of the run, in steps or, for a
+    budget of time, in seconds. validated, saved: when that was last done, by `time.monotonic`.
+    """
+
+    def __init__(self, settings: TrainingSettings, num_rows: int, ranks: Ranks) -> None:
+        self.settings, self.ranks = settings, ranks
+        self.timed = settings.minutes is not None
+        self.total = _length(settings, num_rows)
+        self.start(0, 0.0)
+
+    def start(self, step: int, seconds: float) -> None:
+        """Start, or resume a run after so many steps and seconds."""
+        self.step = self.first_step = step
+        self._resumed = self.saved = self.validated = time.monotonic()
+        self._start = self._resumed - seconds
+
+    @property
+    def seconds(self) -> float:
+        """The time of the run so far, that before a resume included."""
+        return time.monotonic() - self._start
+
+    @property
+    def share(self) -> float:
+        """The share of the run that is done; for a budget of time, 0 on all ranks but the first."""
+        if not self.timed:
+            return self.step / self.total
+        return self.seconds / (60 * self.settings.minutes) if self.settings.minutes and self.ranks.first else 0.0
+
+    @property
+    def done(self) -> int:
+        """How much of `total` is done."""
+        return min(int(self.seconds), self.total) if self.timed else self.step
+
+    def note(self, loss: float | None) -> str:
+        """What a progress bar shows; for a budget of time, the rate of steps too."""
+        if loss is None or not self.timed:
+            return "" if loss is None else f"loss {loss:.4g}"
+        rate = (self.step - self.first_step) / max(time.monotonic() - self._resumed, 1e-9)
+        return f"step {self.step}, {rate:.3g} steps/s, loss {loss:.4g}"
+
+    def due(self) -> tuple[bool, bool]:
+        """Whether to validate and whether to save now, on all ranks alike. At the end nothing is due: all of it comes then."""
+        now, settings = time.monotonic(), self.settings
+        validate = now - self.validated > settings.validate_seconds
+        save = now - self.saved > settings.checkpoint_seconds
+        save |= bool(settings.keep_every and self.step % settings.keep_every == 0)
+        going = self.ranks.first and self.share < 1
+        validate, save = self.ranks.largest([float(going and validate), float(going and save)])
+        return bool(validate), bool(validate or save)
+
+
+def _length(settings: TrainingSettings, num_rows: int) -> int:
+    if settings.steps is not None:
+        return settings.steps
+    if settings.epochs is not None:
+        return math.ceil(settings.epochs * num_rows / settings.batch_size)
+    if settings.minutes is not None:
+        return math.ceil(60 * settings.minutes)
+    raise InputError("none of steps, epochs and minutes is given; give one of them")
 
 
 @contextmanager

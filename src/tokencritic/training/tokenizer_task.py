@@ -17,10 +17,10 @@ from tokencritic.randomness import example_seeds, torch_rng
 from tokencritic.tokenizers.quantizer import CodebookUpkeep, code_counts, perplexity, squared_distances
 from tokencritic.tokenizers.tokenizer import Tokenizer, TokenizerOutput
 from tokencritic.training import tokenizer_losses as losses
-from tokencritic.training.discriminator import PatchDiscriminator
 from tokencritic.training.optimizer import OptimizerSettings, make_optimizer, optimizer_tensors
 from tokencritic.training.perceptual import Lpips
 from tokencritic.training.task import VALIDATION_BATCH, Loss, Task, named
+from tokencritic.training.tokenizer_losses import PatchDiscriminator
 
 _PENALTY_EVERY = 16  # steps
 _SETTLED = 0.8  # of a run; after it no code is re-seeded, so that decoder and average can settle on the codebook
@@ -85,7 +85,8 @@ class TokenizerTask(Task[Tokenizer]):
                 model.channels, objective.discriminator_filters, objective.discriminator_levels
             )
         super().__init__(model, images, objective, seed, self.upkeep, self.discriminator, self.perceptual)
-        self._seen: list[tuple[Tensor, ...]] = []  # images, reconstructions, latents and tokens of each part of this step
+        # Of each part of this step: images, reconstructions, latents and tokens.
+        self._seen: list[tuple[Tensor, ...]] = []
 
     def to(self, device: torch.device) -> None:
         super().to(device)
@@ -98,8 +99,8 @@ class TokenizerTask(Task[Tokenizer]):
         images = self._images(rows, step)
         out: TokenizerOutput = network(images)
         weights = self.objective
-        squared = losses.squared_error(out.reconstruction, images).flatten(1).mean(1)  # b
-        absolute = losses.absolute_error(out.reconstruction, images).flatten(1).mean(1)
+        squared = (out.reconstruction - images).square().flatten(1).mean(1)  # b
+        absolute = (out.reconstruction - images).abs().flatten(1).mean(1)  # less blur than the squared error alone
         likeness = weights.squared * squared + weights.absolute * absolute
         if self.perceptual is not None and step >= weights.perceptual_after:
             pair = (_enlarged(side, weights.perceptual_scale) for side in (out.reconstruction, images))
@@ -130,7 +131,7 @@ class TokenizerTask(Task[Tokenizer]):
         for part in rows.split(VALIDATION_BATCH):
             images = self._images(part, None)
             out: TokenizerOutput = network(images)
-            squared.append(losses.squared_error(out.reconstruction.clamp(0, 1), images).flatten(1).mean(1))
+            squared.append((out.reconstruction.clamp(0, 1) - images).square().flatten(1).mean(1))
             counts += code_counts(out.tokens, self.model.codebook_size).cpu()
         error = torch.cat(squared)
         psnr = float(-10 * error.clamp(min=1e-10).log10().mean())
@@ -165,9 +166,7 @@ class TokenizerTask(Task[Tokenizer]):
             weight = weight * losses.adaptive_weight(likeness, fooling.mean(), self.model.last_layer)
         return weight * fooling
 
-    def _train_discriminator(
-        self, discriminator: PatchDiscriminator, step: int, images: Tensor, fakes: Tensor
-    ) -> None:
+    def _train_discriminator(self, discriminator: PatchDiscriminator, step: int, images: Tensor, fakes: Tensor) -> None:
         loss = losses.discriminator_loss(discriminator(images), discriminator(fakes)).mean()
         if self.objective.gradient_penalty and step % _PENALTY_EVERY == 0:
             penalty = losses.gradient_penalty(discriminator, images).mean()
