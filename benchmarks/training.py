@@ -132,7 +132,7 @@ class _BareBetween(GeneratorTask):
         self.bare_times: list[float] = []
         self.left: float | None = None
 
-    def loss(self, network: nn.Module, rows: Tensor, step: int) -> Loss:
+    def loss(self, network: nn.Module, rows: Tensor, step: int | None) -> Loss:
         entered = time.perf_counter()
         if self.left is not None:
             self.loop_times.append(entered - self.left)

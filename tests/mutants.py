@@ -52,8 +52,8 @@ MUTANTS = {
     ),
     "loss on visible tokens too": (
         "training/losses.py",
-        "own.mask_id), labels, mask)\n    values = F.cross_entropy(logits.float(), tokens[mask],",
-        "own.mask_id), labels).flatten(0, 1)\n    values = F.cross_entropy(logits.float(), tokens.flatten(),",
+        "own.mask_id), labels, mask)\n    targets = tokens[mask]",
+        "own.mask_id), labels).flatten(0, 1)\n    targets = tokens.flatten()",
         "tests/training/test_losses.py",
     ),
     "critic still asked when it hands over": (
@@ -225,16 +225,16 @@ MUTANTS = {
         "tests/models/test_models.py",
     ),
     "gradients of all accumulated parts but the last are dropped": (
-        "training/loop.py",
-        "            gathered.append(loss.numbers)\n",
-        "            gathered.append(loss.numbers)\n"
+        "training/learner.py",
+        "            gathered.append({name",
         "            if part is not parts[-1]:\n"
-        "                self.optimizer.zero_grad()\n",
+        "                self.optimizer.zero_grad()\n"
+        "            gathered.append({name",
         "tests/training/test_training_loop.py::test_accumulation_changes_nothing_but_rounding",
     ),
     "the average is kept and never used": (
         "training/loop.py",
-        "whole(value).cpu() for name, value in self.average.values.items()",
+        "whole(value).cpu() for name, value in self.learner.average.values.items()",
         "whole(value).cpu() for name, value in self.task.model.state_dict().items()",
         "tests/training/test_training_loop.py::test_a_run_learns_logs_and_leaves_a_model_of_averaged_weights",
     ),

@@ -6,26 +6,18 @@ import pytest
 import torch
 
 from tokencritic.errors import InputError
-from tokencritic.training.discriminator import PatchDiscriminator
 from tokencritic.training.tokenizer_losses import (
-    absolute_error,
+    PatchDiscriminator,
     adaptive_weight,
     affinity_entropy,
     commitment_error,
     discriminator_loss,
     fooling_loss,
     gradient_penalty,
-    squared_error,
 )
 
 
-def test_errors_are_unreduced() -> None:
-    images, made = torch.tensor([[[[0.0, 1.0]]]]), torch.tensor([[[[0.5, -1.0]]]])
-    assert squared_error(made, images).tolist() == [[[[0.25, 4.0]]]]
-    assert absolute_error(made, images).tolist() == [[[[0.5, 2.0]]]]
-
-
-def test_commitment_moves_the_encoder_and_leaves_the_codes() -> None:
+def test_commitment_moves_the_encoder_and_not_the_codes() -> None:
     latents = torch.tensor([[[[1.0]]]], requires_grad=True)
     quantized = torch.tensor([[[[4.0]]]], requires_grad=True)
     commitment_error(latents, quantized).sum().backward()
@@ -103,7 +95,6 @@ def test_the_discriminator_gives_one_logit_per_patch() -> None:
     assert torch.equal(discriminator(changed)[:, :, 0], logits[:, :, 0])
     assert not torch.equal(discriminator(changed)[:, :, 3], logits[:, :, 3])
     torch.testing.assert_close(discriminator(images[1:])[0], logits[1])
-    assert [tuple(x.shape[1:]) for x in discriminator.features(images)] == [(8, 8, 8), (16, 4, 4), (16, 4, 4)]
 
 
 def test_the_discriminator_learns_to_tell_apart() -> None:

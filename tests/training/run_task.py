@@ -17,13 +17,13 @@ from tokencritic.training.loop import train
 from tokencritic.training.losses import generator_loss
 from tokencritic.training.optimizer import OptimizerSettings
 from tokencritic.training.settings import TrainingSettings
-from tokencritic.training.task import Loss
+from tokencritic.training.task import Loss, Task
 
 CONFIG = TransformerConfig(num_tokens=16, codebook_size=32, num_classes=4, width=32, layers=2, heads=2, dropout=0.1)
 SETTINGS = {"batch_size": 16, "log_every": 1, "held_out": 0.1}
 
 
-class PatternTask:
+class PatternTask(Task):
     """A generator learns rows of four equal codes. nan_at: a step whose loss is not a number; scale_at: (step, factor)."""
 
     name = "generator"
@@ -31,15 +31,13 @@ class PatternTask:
     def __init__(self, dropout: float = 0.1, nan_at: int = -1, scale_at: tuple[int, float] = (-1, 1.0)) -> None:
         torch.manual_seed(0)
         self.model = Generator(TransformerConfig(**{**vars(CONFIG), "dropout": dropout}))
+        self.parts = [self.model]
         rng = torch.Generator().manual_seed(1)
         self.tokens = torch.randint(0, 32, (200, 4), generator=rng).repeat_interleave(4, 1)
         self.labels = torch.randint(0, 4, (200,), generator=rng)
         self.num_rows, self.num_images = 200, 100
         self.nan_at, self.scale_at = nan_at, scale_at
         self.signal_at, self.number, self.rank = -1, signal.SIGKILL, 0  # the step and the rank at which a signal comes
-
-    def to(self, device):
-        self.model.to(device)
 
     def loss(self, network, rows, step):
         if step == self.signal_at and self.rank == int(os.environ.get("RANK", "0")):
@@ -48,20 +46,11 @@ class PatternTask:
         factor = torch.nan if step == self.nan_at else self.scale_at[1] if step == self.scale_at[0] else 1.0
         return Loss(found.values * factor, {"hidden": found.mask.float().mean()})
 
-    def after_step(self, step, progress):
-        pass
-
     def validate(self, network, rows):
         return {"loss": float(self.loss(network, rows, 2**40).values.mean())}
 
-    def pictures(self, network):
-        return {}
-
     def facts(self):
         return {"rows": self.num_rows}
-
-    def state_dict(self):
-        return {}
 
 
 def run(folder, task=None, **settings):

@@ -2,6 +2,8 @@ import json
 
 import pytest
 import torch
+from torch.nn.parallel import DistributedDataParallel
+from training.process_group import process_group
 from training.tiny_tokens import NAMES, SIZES, make_arrays, make_tokenizer
 
 from tokencritic.errors import InputError
@@ -26,7 +28,7 @@ def tokens_of(task, rows):
 
 
 def test_the_loss_is_the_losses_own_on_the_rows_asked_for():
-    objective = GeneratorObjective(label_smoothing=0.2, drop_label=0.5, schedule="linear")
+    objective = GeneratorObjective(label_smoothing=0.2, drop_label=0.5)
     task = make_task(objective, null_class=True)
     loss = task.loss(task.model, ROWS, step=7)
     expected = generator_loss(
@@ -35,7 +37,6 @@ def test_the_loss_is_the_losses_own_on_the_rows_asked_for():
         example_seeds(3, 7, ROWS),
         label_smoothing=0.2,
         drop_label=0.5,
-        schedule="linear",
     )
     assert loss.values.equal(expected.values)
     assert loss.values.requires_grad
@@ -71,7 +72,7 @@ def test_validation_uses_the_same_masks_each_time_and_shows_every_label():
 def test_validation_in_parts_is_validation_of_all(monkeypatch):
     task = make_task()
     whole = task.validate(task.model.eval(), torch.arange(64))
-    monkeypatch.setattr("tokencritic.training.generator_task.AT_ONCE", 10)
+    monkeypatch.setattr("tokencritic.training.task.VALIDATION_BATCH", 10)
     assert task.validate(task.model, torch.arange(64)) == pytest.approx(whole, abs=1e-5)
 
 
@@ -81,9 +82,9 @@ def test_samples_are_shown_where_there_is_a_tokenizer_and_are_the_same_each_time
     first, again = (task.pictures(task.model)["samples"] for _ in range(2))
     assert first.tobytes() == again.tobytes()
     assert first.size == (10 * 66 - 2, 2 * 66 - 2)  # 2 rows of 10, each 8 x 8 shown at 64
-    wrapped = torch.nn.Module()
-    wrapped.module = task.model
-    assert task.pictures(wrapped)["samples"].tobytes() == first.tobytes()
+    with process_group():
+        wrapped = DistributedDataParallel(task.model)
+        assert task.pictures(wrapped)["samples"].tobytes() == first.tobytes()
 
 
 def test_facts_tell_runs_apart_and_are_json():

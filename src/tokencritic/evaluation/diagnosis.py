@@ -17,9 +17,9 @@ from tokencritic.errors import InputError
 from tokencritic.pipeline import TokenCriticPipeline
 from tokencritic.progress import Progress
 from tokencritic.sampling.loop import Temperature
-from tokencritic.sampling.propose import Proposal, evaluating, logits_at
+from tokencritic.sampling.propose import evaluating
 from tokencritic.training.losses import critic_auc, critic_auc_within_image, critic_loss
-from tokencritic.training.token_rows import VALIDATION, TokenRows
+from tokencritic.training.token_rows import TokenRows
 
 RATIO_BINS = 4
 SCORE_BINS = 20
@@ -110,7 +110,7 @@ def judge(
         Progress(len(rows), "judging held-out images", "images", shown=len(rows) > batch_size) as progress,
     ):
         for part in rows.split(batch_size):
-            parts.append(_judge(pipe, *read(part, VALIDATION, pipe.device), temperature))
+            parts.append(_judge(pipe, *read(part, None, pipe.device), temperature))
             progress.advance(len(part))
     return Judged.join(parts)
 
@@ -118,28 +118,11 @@ def judge(
 def _judge(
     pipe: TokenCriticPipeline, tokens: Tensor, labels: Tensor | None, seeds: Tensor, temperature: Temperature
 ) -> Judged:
-    critic = _Overheard(pipe.critic)
-    found = critic_loss(critic, pipe.generator, tokens, labels, seeds, temperature=temperature)
-    # Asked once more: what the loss keeps to itself is the generator's confidence.
-    masked_tokens = tokens.masked_fill(found.mask, pipe.generator.mask_id)
-    logits = logits_at(pipe.generator, masked_tokens, labels, found.mask)
-    drawn = Proposal(critic.asked, found.mask, labels, seeds, positions=found.mask, logits=logits)
-    values = (found.logits.float(), found.mask, critic.asked == tokens, drawn.log_probs())
+    assert pipe.critic is not None
+    found = critic_loss(pipe.critic, pipe.generator, tokens, labels, seeds, temperature=temperature)
+    proposal = found.proposal
+    values = (found.logits.float(), proposal.mask, proposal.tokens == tokens, proposal.log_probs())
     return Judged(*(value.cpu() for value in values))
-
-
-class _Overheard:
-    """A critic that remembers the tokens it was asked about: the proposal, which the loss does not return."""
-
-    asked: Tensor
-
-    def __init__(self, critic: Any) -> None:
-        self.critic, self.reads_mask = critic, getattr(critic, "reads_mask", False)
-        self.told_ratio = getattr(critic, "told_ratio", False)
-
-    def __call__(self, tokens: Tensor, labels: Tensor | None, **mask: Tensor) -> Tensor:
-        self.asked = tokens
-        return self.critic(tokens, labels, **mask)
 
 
 def held_out_report(judged: Judged) -> dict[str, Any]:

@@ -16,9 +16,11 @@ the tokenizer as given; the weights of its terms are ours, and `token-critic imp
 The classifier is a small one for rejection by the data set's own classes; the paper's is a ResNet-50.
 """
 
+from dataclasses import replace
+
 from tokencritic.models import critic, generator
 from tokencritic.models.classifier import ClassifierConfig
-from tokencritic.presets.recipe import ClassifierPreset, CriticPreset, GeneratorPreset, TokenizerPreset
+from tokencritic.presets.recipe import ImagePreset, Preset
 from tokencritic.tokenizers import vqgan
 from tokencritic.training.classifier_task import ClassifierObjective
 from tokencritic.training.critic_task import CriticObjective
@@ -39,18 +41,10 @@ PAPER_OPTIMIZER = OptimizerSettings(
     ema=0.9999,
 )
 
-PAPER_TRAINING = TrainingSettings(
-    batch_size=BATCH,
-    steps=STEPS,
-    held_out=0.002,
-    precision="bfloat16",
-    log_every=100,
-    validate_seconds=1800,
-    checkpoint_seconds=900,
-    keep_every=250_000,
-)
+_LONG = TrainingSettings(batch_size=BATCH, held_out=0.002, validate_seconds=1800, checkpoint_seconds=900)
+PAPER_TRAINING = replace(_LONG, steps=STEPS, precision="bfloat16", log_every=100, keep_every=250_000)
 
-TOKENIZER = TokenizerPreset(
+TOKENIZER = ImagePreset(
     model=vqgan.PAPER_256,
     objective=TokenizerObjective(
         squared=1.0,
@@ -66,40 +60,20 @@ TOKENIZER = TokenizerPreset(
         discriminator_rate=1e-4,
     ),
     optimizer=OptimizerSettings(learning_rate=1e-4, betas=(0.9, 0.99), weight_decay=0.0, warmup=0.01),
-    # In float32: the gradient penalty differentiates twice.
-    training=TrainingSettings(
-        batch_size=BATCH, epochs=100, held_out=0.002, validate_seconds=1800, checkpoint_seconds=900
-    ),
+    training=replace(_LONG, epochs=100),  # in float32: the gradient penalty differentiates twice
     crop="random",
     flip=True,
 )
 
-GENERATOR = GeneratorPreset(
-    model=generator.PAPER_256,
-    objective=GeneratorObjective(label_smoothing=0.1),
-    optimizer=PAPER_OPTIMIZER,
-    training=PAPER_TRAINING,
-)
+GENERATOR = Preset(generator.PAPER_256, GeneratorObjective(label_smoothing=0.1), PAPER_OPTIMIZER, PAPER_TRAINING)
 
-CRITIC = CriticPreset(
-    model=critic.PAPER_256,
-    objective=CriticObjective(),
-    optimizer=PAPER_OPTIMIZER,
-    training=PAPER_TRAINING,
-)
+CRITIC = Preset(critic.PAPER_256, CriticObjective(), PAPER_OPTIMIZER, PAPER_TRAINING)
 
-CLASSIFIER = ClassifierPreset(
+CLASSIFIER = ImagePreset(
     model=ClassifierConfig(image_size=256, channels=3, num_classes=1000, width=64, blocks=3),
     objective=ClassifierObjective(label_smoothing=0.1),
     optimizer=OptimizerSettings(learning_rate=1e-3, betas=(0.9, 0.99), ema=0.9999),
-    training=TrainingSettings(
-        batch_size=BATCH,
-        epochs=90,
-        held_out=0.002,
-        precision="bfloat16",
-        validate_seconds=1800,
-        checkpoint_seconds=900,
-    ),
+    training=replace(_LONG, epochs=90, precision="bfloat16"),
     crop="random",
     flip=True,
 )

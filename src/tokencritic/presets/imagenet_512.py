@@ -16,17 +16,14 @@ from dataclasses import replace
 
 from tokencritic.models import critic, generator
 from tokencritic.presets import imagenet_256
-from tokencritic.presets.recipe import ClassifierPreset, CriticPreset, GeneratorPreset, TokenizerPreset
 from tokencritic.tokenizers import vqgan
 
 _TRAINING = replace(imagenet_256.PAPER_TRAINING, recompute_activations=True)
 
-TOKENIZER: TokenizerPreset = replace(imagenet_256.TOKENIZER, model=vqgan.PAPER_512)
+TOKENIZER = replace(imagenet_256.TOKENIZER, model=vqgan.PAPER_512)
 
-GENERATOR: GeneratorPreset = replace(imagenet_256.GENERATOR, model=generator.PAPER_512, training=_TRAINING)
+GENERATOR = replace(imagenet_256.GENERATOR, model=generator.PAPER_512, training=_TRAINING)
 
-CRITIC: CriticPreset = replace(imagenet_256.CRITIC, model=critic.PAPER_512, training=_TRAINING)
+CRITIC = replace(imagenet_256.CRITIC, model=critic.PAPER_512, training=_TRAINING)
 
-CLASSIFIER: ClassifierPreset = replace(
-    imagenet_256.CLASSIFIER, model=replace(imagenet_256.CLASSIFIER.model, image_size=512)
-)
+CLASSIFIER = replace(imagenet_256.CLASSIFIER, model=replace(imagenet_256.CLASSIFIER.model, image_size=512))

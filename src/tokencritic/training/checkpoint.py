@@ -11,6 +11,7 @@ import pathlib
 import shutil
 import warnings
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from tokencritic.foreign_weights import RestrictedUnpickler
 
 NOTES = "checkpoint.json"
 _ALL = "run"  # one name above all tensors: torch looks at each name of the top level at length
-_NEWEST = 2  # one more than needed, for the day the newest is damaged
+_NUM_NEWEST = 2  # one more than needed, for the day the newest is damaged
 
 
 class Checkpoints:
@@ -89,20 +90,20 @@ class Checkpoints:
 
         Nothing must be being written: what a killed process left unfinished is removed.
         """
-        found = None
-        if self.ranks.first:
-            for partial in self.folder.glob("*.partial"):
-                shutil.rmtree(partial, ignore_errors=True)
-            for path in _steps(self.folder):
-                try:
-                    found = _verified(path)
-                    break
-                except InputError as error:
-                    print(f"{error}; it is set aside and the one before is looked for", flush=True)
-                    aside = path.with_name(path.name + ".damaged")
-                    shutil.rmtree(aside, ignore_errors=True)
-                    path.rename(aside)
-        return self.ranks.told(found)
+        return self.ranks.told_by_first(self._newest)
+
+    def _newest(self) -> dict[str, Any] | None:
+        for partial in self.folder.glob("*.partial"):
+            shutil.rmtree(partial, ignore_errors=True)
+        for path in _steps(self.folder):
+            try:
+                return _verified(path)
+            except InputError as error:
+                print(f"{error}; it is set aside and the one before is looked for", flush=True)
+                aside = path.with_name(path.name + ".damaged")
+                shutil.rmtree(aside, ignore_errors=True)
+                path.rename(aside)
+        return None
 
     def load(self, step: int, state: dict[str, Tensor]) -> None:
         """Fill the tensors in place from the checkpoint of this step."""
@@ -111,7 +112,7 @@ class Checkpoints:
     def _prune(self) -> None:
         paths = _steps(self.folder)
         best = _best(paths)
-        for path in paths[_NEWEST:]:
+        for path in paths[_NUM_NEWEST:]:
             if path != best and not (self.keep_every and int(path.name) % self.keep_every == 0):
                 shutil.rmtree(path)
 
@@ -135,7 +136,7 @@ def load_tensors(path: Path, state: dict[str, Tensor], no_dist: bool = True) -> 
 
 
 def _expect_one_process() -> None:
-    """torch warns of a run of one even where it is told of it, and from a thread where no context could catch it."""
+    """Silence torch's single-process warning, which comes from a thread where no context could catch it."""
     warnings.filterwarnings("ignore", message="torch.distributed is disabled")
 
 
@@ -144,8 +145,7 @@ def _verified(path: Path) -> dict[str, Any]:
     try:
         notes = json.loads((path / NOTES).read_text(encoding="utf-8"))
         digests = dict(notes.pop("digests"))
-        own = _notes_digest(notes)
-        if digests.pop(NOTES, own) != own:  # none: it was written before there was one
+        if digests.pop(NOTES) != _notes_digest(notes):
             raise ValueError("it is not as it was written")
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise InputError(f"{path} is damaged ({NOTES}: {error})") from error
@@ -163,16 +163,13 @@ def _steps(folder: Path) -> list[Path]:
 
 
 def _best(paths: list[Path]) -> Path | None:
-    """The one with the lowest validation loss, if any has one; of equals the newest."""
-    losses = {path: loss for path in paths if (loss := _validation_loss(path)) is not None}
+    """The one with the lowest validation loss, if any has one; of equals the newest. Damaged ones have none."""
+    losses: dict[Path, float] = {}
+    for path in paths:
+        with suppress(OSError, ValueError, LookupError, TypeError):
+            if (loss := json.loads((path / NOTES).read_text(encoding="utf-8"))["validation_loss"]) is not None:
+                losses[path] = loss
     return min(losses, key=losses.__getitem__, default=None)
-
-
-def _validation_loss(path: Path) -> float | None:
-    try:
-        return json.loads((path / NOTES).read_text(encoding="utf-8")).get("validation_loss")
-    except (OSError, ValueError, AttributeError):
-        return None
 
 
 def _notes_digest(notes: dict[str, Any]) -> str:

@@ -1,11 +1,10 @@
 """Learning to name the class of an image."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from PIL import Image
 from torch import Tensor, nn
 
 from tokencritic.data.images import ImageBatches
@@ -13,13 +12,14 @@ from tokencritic.errors import InputError
 from tokencritic.models.classifier import Classifier
 from tokencritic.randomness import example_seeds
 from tokencritic.sampling.inputs import device_of
-from tokencritic.training.task import AT_ONCE, Loss
+from tokencritic.training.task import Loss, Task
 
 
 @dataclass(frozen=True)
 class ClassifierObjective:
-    """label_smoothing: the share of each target that is spread evenly over all classes.
+    """What the classifier's loss is made of.
 
+    label_smoothing: the share of each target that is spread evenly over all classes.
     shift: each image is moved by up to so many pixels along each side, at random.
     """
 
@@ -33,8 +33,8 @@ class ClassifierObjective:
             raise InputError(f"shift is {self.shift}; it must be 0 or more")
 
 
-class ClassifierTask:
-    """images: rows and a step -> images and labels; see `ImageBatches`. seed: of the shifts."""
+class ClassifierTask(Task[Classifier]):
+    """A classifier learns to name the classes of images. seed: of the shifts."""
 
     name = "classifier"
 
@@ -44,56 +44,20 @@ class ClassifierTask:
             raise InputError(f"the classifier's num_classes is {model.num_classes} but the images' is {classes}")
         if objective.shift >= size:
             raise InputError(f"shift is {objective.shift}; it must be below the image's {size} pixels")
-        self.model, self.images, self.objective, self.seed = model, images, objective, seed
+        super().__init__(model, images, objective, seed)
+        self.images = images
 
-    @property
-    def num_rows(self) -> int:
-        return len(self.images)
-
-    @property
-    def num_images(self) -> int:
-        return len(self.images)
-
-    def to(self, device: torch.device) -> None:
-        self.model.to(device)
-
-    def loss(self, network: nn.Module, rows: Tensor, step: int) -> Loss:
+    def loss(self, network: nn.Module, rows: Tensor, step: int | None) -> Loss:
         device = device_of(network)
         images, labels = (tensor.to(device) for tensor in self.images.labelled(rows, step))
-        if self.objective.shift:
+        if self.objective.shift and step is not None:
             images = shifted(images, example_seeds(self.seed, step, rows).to(device), self.objective.shift)
         logits, smoothing = network(images).float(), self.objective.label_smoothing
         values = F.cross_entropy(logits, labels, reduction="none", label_smoothing=smoothing)
-        return Loss(values, {"accuracy": (logits.argmax(1) == labels).float().mean()})
-
-    def after_step(self, step: int, progress: float) -> None:
-        """Nothing else moves."""
-
-    @torch.no_grad()
-    def validate(self, network: nn.Module, rows: Tensor) -> dict[str, float]:
-        """`loss` and `accuracy` on the middle of each image, neither flipped nor shifted."""
-        device, losses, hits = device_of(network), [], []
-        for part in rows.split(AT_ONCE):
-            images, labels = (tensor.to(device) for tensor in self.images.labelled(part, None))
-            logits, smoothing = network(images).float(), self.objective.label_smoothing
-            losses.append(F.cross_entropy(logits, labels, reduction="none", label_smoothing=smoothing))
-            hits.append(logits.argmax(1) == labels)
-        return {"loss": torch.cat(losses).mean().item(), "accuracy": torch.cat(hits).float().mean().item()}
-
-    def pictures(self, network: nn.Module) -> dict[str, Image.Image]:
-        return {}
+        return Loss(values, {"accuracy": logits.argmax(1) == labels})
 
     def facts(self) -> dict[str, Any]:
-        return {
-            "config": asdict(self.model.config),
-            "objective": asdict(self.objective),
-            "seed": self.seed,
-            "class_names": list(self.images.source.class_names),
-            **self.images.facts(),
-        }
-
-    def state_dict(self) -> dict[str, Tensor]:
-        return {}
+        return super().facts() | {"class_names": list(self.images.source.class_names)}
 
 
 def shifted(images: Tensor, seeds: Tensor, most: int) -> Tensor:
@@ -101,11 +65,6 @@ def shifted(images: Tensor, seeds: Tensor, most: int) -> Tensor:
     height, width = images.shape[2:]
     choices = 2 * most + 1  # a seed is a hash: its remainders are as good as draws
     down, right = seeds % choices, seeds // choices % choices
-    # fmt: off
-    padded = F.pad(images, (most, most, most, most))                                           # b c h+2m w+2m
-    rows = torch.arange(height, device=images.device) + down[:, None]                          # b h
-    columns = torch.arange(width, device=images.device) + right[:, None]                       # b w
-    examples = torch.arange(len(images), device=images.device)[:, None, None]                  # b 1 1
-    moved = padded.permute(0, 2, 3, 1)[examples, rows[:, :, None], columns[:, None]]           # b h w c
-    # fmt: on
-    return moved.permute(0, 3, 1, 2)
+    windows = F.pad(images, (most, most, most, most)).unfold(2, height, 1).unfold(3, width, 1)  # b c 2m+1 2m+1 h w
+    moved = windows[torch.arange(len(images), device=images.device), :, down, right]  # b c h w
+    return moved.contiguous(memory_format=torch.channels_last)

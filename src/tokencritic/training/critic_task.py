@@ -4,39 +4,36 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import torch
-from PIL import Image
 from torch import Tensor, nn
 
 from tokencritic.data.tokens import TokenArrays
-from tokencritic.distribution import unwrapped
 from tokencritic.errors import InputError
-from tokencritic.masking import Schedule
 from tokencritic.models.critic import Critic, CriticConfig
 from tokencritic.models.generator import Generator
+from tokencritic.models.saved import SavedModel
 from tokencritic.sampling.inputs import device_of
 from tokencritic.sampling.loop import Temperature, temperature_range
 from tokencritic.sampling.propose import AnyGenerator
-from tokencritic.sampling.scorers import CriticScorer
+from tokencritic.sampling.scorers import CriticScorer, Scorer
 from tokencritic.tokenizers.tokenizer import Tokenizer
-from tokencritic.training.generator_task import samples_picture
-from tokencritic.training.losses import CriticLoss, critic_accuracy, critic_auc, critic_auc_within_image, critic_loss
-from tokencritic.training.task import AT_ONCE, Loss
-from tokencritic.training.token_rows import VALIDATION, TokenRows, check_fit, check_tokenizer
+from tokencritic.training.losses import CriticLoss, critic_auc, critic_auc_within_image, critic_loss
+from tokencritic.training.task import VALIDATION_BATCH, Loss
+from tokencritic.training.token_rows import TokenTask, check_fit
 
 _BINS = 4  # of the mask ratio, in validation
 
 
 @dataclass(frozen=True)
 class CriticObjective:
-    """target: what counts as a filling: "masked", every token that was hidden, as in the paper; or "changed", only those
-    where the generator drew another code than there had been.
+    """What the critic's loss is made of.
 
-    temperature: of the generator's draws, one number or the start and end of a sampler's. schedule: of the mask ratio.
+    target: what counts as a filling: "masked", every token that was hidden, as in the paper; or "changed", only those
+    where the generator drew another code than there had been.
+    temperature: of the generator's draws, one number or the start and end of a sampler's.
     """
 
     target: Literal["masked", "changed"] = "masked"
     temperature: Temperature = 1.0
-    schedule: Schedule = "cosine"
 
     def __post_init__(self) -> None:
         if isinstance(self.temperature, list):  # as YAML has it
@@ -44,10 +41,10 @@ class CriticObjective:
         temperature_range(self.temperature)
 
 
-class CriticTask:
-    """model: of the tokens' sizes. generator: ours or any other with `mask_id`; it is frozen, and not part of what is kept.
+class CriticTask(TokenTask):
+    """A critic learns to tell original tokens from fillings; see `TokenTask`.
 
-    tokenizer: the one that made the tokens, to show samples; None, and there is no picture. seed: of masks and draws.
+    generator: ours or any other with `mask_id`; it is frozen, and not part of what is kept.
     """
 
     name = "critic"
@@ -64,32 +61,14 @@ class CriticTask:
         if getattr(generator, "mask_id", None) is None:
             raise InputError("the generator has no attribute mask_id, the token that means hidden; give it one")
         check_fit("generator", generator, arrays)
-        check_fit("critic", model, arrays)
-        check_tokenizer(tokenizer, arrays)
+        super().__init__(model, arrays, objective, tokenizer, seed, generator)
         if isinstance(generator, nn.Module):
             generator.eval().requires_grad_(False)
-        self.model, self.generator, self.objective, self.tokenizer = model, generator, objective, tokenizer
-        self.rows = TokenRows(arrays, seed, labelled=model.num_classes > 0)
+        self.generator = generator
 
-    @property
-    def num_rows(self) -> int:
-        return len(self.rows)
-
-    @property
-    def num_images(self) -> int:
-        return self.rows.num_images
-
-    def to(self, device: torch.device) -> None:
-        for part in (self.model, self.generator, self.tokenizer):
-            if isinstance(part, nn.Module):
-                part.to(device)
-
-    def loss(self, network: nn.Module, rows: Tensor, step: int) -> Loss:
+    def loss(self, network: nn.Module, rows: Tensor, step: int | None) -> Loss:
         found = self._judged(network, rows, step)
-        return Loss(found.values, {"accuracy": critic_accuracy(found.logits.detach(), found.originals)})
-
-    def after_step(self, step: int, progress: float) -> None:
-        """Nothing else moves."""
+        return Loss(found.values, {"accuracy": found.hits})
 
     @torch.no_grad()
     def validate(self, network: nn.Module, rows: Tensor) -> dict[str, float]:
@@ -97,43 +76,39 @@ class CriticTask:
         `auc_ratio_75_100`: of images with so many tokens hidden, in per cent. What cannot be told, such as the AUC of no
         image, is left out.
         """
-        parts = [self._judged(network, part, VALIDATION) for part in rows.split(AT_ONCE)]
-        fields = ("values", "logits", "originals", "mask")
-        values, logits, originals, mask = (torch.cat([getattr(part, name) for part in parts]) for name in fields)
-        logits = logits.float()
+        parts = []
+        for part in rows.split(VALIDATION_BATCH):
+            found = self._judged(network, part, None)
+            parts.append(
+                (found.values, found.logits.float(), found.originals, found.mask)
+            )  # not the generator's logits
+        values, logits, originals, mask = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
+        hits = (logits > 0) == originals
         numbers = {
             "loss": values.mean(),
-            "accuracy": critic_accuracy(logits, originals),
+            "accuracy": hits.float().mean(),
             "auc": critic_auc(logits, originals),
             "auc_within_image": critic_auc_within_image(logits, originals),
         }
         bins = (mask.float().mean(1) * _BINS).ceil().clamp(min=1)
         for index in range(1, _BINS + 1):
-            low, high = (100 * edge // _BINS for edge in (index - 1, index))
-            for name, measure in (("accuracy", critic_accuracy), ("auc", critic_auc)):
-                numbers[f"{name}_ratio_{low:02}_{high}"] = measure(logits[bins == index], originals[bins == index])
+            chosen, ratio = bins == index, f"ratio_{100 * (index - 1) // _BINS:02}_{100 * index // _BINS}"
+            numbers[f"accuracy_{ratio}"] = hits[chosen].float().mean()
+            numbers[f"auc_{ratio}"] = critic_auc(logits[chosen], originals[chosen])
         return {name: value.item() for name, value in numbers.items() if value.isfinite()}
 
-    def pictures(self, network: nn.Module) -> dict[str, Image.Image]:
-        if self.tokenizer is None:
-            return {}
-        return {"samples": samples_picture(self.generator, CriticScorer(unwrapped(network)), self.tokenizer)}
-
     def facts(self) -> dict[str, Any]:
-        fingerprint = getattr(self.generator, "fingerprint", None)
-        return {
-            "config": asdict(self.model.config),
-            "objective": asdict(self.objective),
-            "generator": type(self.generator).__name__ if fingerprint is None else fingerprint(),
-            **self.rows.facts(),
-        }
+        generator = self.generator
+        name = generator.fingerprint() if isinstance(generator, SavedModel) else type(generator).__name__
+        return super().facts() | {"generator": name}
 
-    def state_dict(self) -> dict[str, Tensor]:
-        return {}
+    def sampler(self, model: Any) -> tuple[AnyGenerator, Scorer]:
+        return self.generator, CriticScorer(model)
 
-    def _judged(self, network: nn.Module, rows: Tensor, step: int) -> CriticLoss:
-        tokens, labels, seeds = self.rows(rows, step, device_of(network))
-        return critic_loss(network, self.generator, tokens, labels, seeds, **asdict(self.objective))
+    def _judged(self, network: nn.Module, rows: Tensor, step: int | None) -> CriticLoss:
+        return critic_loss(
+            network, self.generator, *self.rows(rows, step, device_of(network)), **asdict(self.objective)
+        )
 
 
 def make_critic(

@@ -12,37 +12,64 @@ from torch import Tensor, nn
 
 from tokencritic.distribution import unwrapped
 from tokencritic.errors import InputError, as_integers
-from tokencritic.masking import Schedule, count_masked, mask_ratio, random_mask
+from tokencritic.masking import count_masked, mask_ratio, random_mask
 from tokencritic.models.critic import Critic
 from tokencritic.models.generator import Generator
 from tokencritic.randomness import Use, uniforms
 from tokencritic.sampling.loop import Temperature, temperature_range
-from tokencritic.sampling.propose import AnyGenerator, SelectiveGenerator, evaluating, propose
+from tokencritic.sampling.propose import AnyGenerator, Proposal, SelectiveGenerator, evaluating, propose
 from tokencritic.sampling.scorers import AnyCritic
 
 
 @dataclass(frozen=True)
 class CriticLoss:
-    """values, logits: (b, n) float; originals: (b, n) bool, what the critic should say; mask: (b, n) bool, what was hidden."""
+    """What the critic said of a batch of proposals, and what it should have said.
+
+    values, logits: (b, n) float. originals: (b, n) bool, what the critic should say. proposal: what it was shown.
+    """
 
     values: Tensor
     logits: Tensor
     originals: Tensor
-    mask: Tensor
+    proposal: Proposal
+
+    @property
+    def mask(self) -> Tensor:
+        """What was hidden and filled in: (b, n) bool."""
+        return self.proposal.mask
+
+    @property
+    def hits(self) -> Tensor:
+        """Whether each logit lies on the right side of 0: (b, n) bool."""
+        return (self.logits.detach() > 0) == self.originals
 
 
 @dataclass(frozen=True)
 class GeneratorLoss:
-    """values: (m,) float, at hidden tokens in row-major order; mask: (b, n) bool with m True."""
+    """What the generator predicted at m hidden tokens, in row-major order.
+
+    values: (m,) float. logits: (m, codebook_size). targets: (m,) int64. mask: (b, n) bool with m True.
+    """
 
     values: Tensor
+    logits: Tensor
+    targets: Tensor
     mask: Tensor
 
+    @property
+    def hits(self) -> Tensor:
+        """Whether the likeliest code is the right one: (m,) bool."""
+        return self.logits.argmax(-1) == self.targets
 
-def training_mask(seeds: Tensor, num_tokens: int, schedule: Schedule = "cosine") -> Tensor:
+
+def training_mask(seeds: Tensor, num_tokens: int) -> Tensor:
     """Algorithm 1 lines 3-4: t ~ U(0, 1) and ceil(gamma(t) N) random tokens hidden. seeds: (b,). Returns (b, n) bool."""
-    progress = uniforms(seeds, 1, Use.RATIO)[:, 0]
-    return random_mask(count_masked(num_tokens, mask_ratio(progress, schedule)), uniforms(seeds, num_tokens, Use.MASK))
+    return _mask_at(uniforms(seeds, 1, Use.RATIO)[:, 0], seeds, num_tokens)
+
+
+def _mask_at(progress: Tensor, seeds: Tensor, num_tokens: int) -> Tensor:
+    """Of one image, a mask at a later progress hides a subset of what an earlier one hides."""
+    return random_mask(count_masked(num_tokens, mask_ratio(progress)), uniforms(seeds, num_tokens, Use.MASK))
 
 
 def critic_loss(
@@ -53,7 +80,6 @@ def critic_loss(
     seeds: Tensor,
     *,
     mask_id: int | None = None,
-    schedule: Schedule = "cosine",
     temperature: Temperature = 1.0,
     target: Literal["masked", "changed"] = "masked",
 ) -> CriticLoss:
@@ -75,7 +101,7 @@ def critic_loss(
     if hidden_id is None:
         raise InputError("the generator has no attribute mask_id; pass mask_id=")
     tokens = as_integers("tokens", tokens)
-    mask = training_mask(seeds, tokens.shape[1], schedule)
+    mask = training_mask(seeds, tokens.shape[1])
     start, end = temperature_range(temperature)
     # The progress r of a sampler that hides gamma(r); its time, t/T, is 1 - r.
     heat = start if start == end else end + (start - end) * (1 - uniforms(seeds, 1, Use.RATIO)[:, 0])
@@ -84,15 +110,14 @@ def critic_loss(
     originals = ~mask if target == "masked" else proposal.tokens == tokens
     if getattr(unwrapped(critic), "reads_mask", False):
         progress = uniforms(seeds, 1, Use.RATIO)[:, 0] * uniforms(seeds, 1, Use.PREVIOUS)[:, 0]
-        count = count_masked(tokens.shape[1], mask_ratio(progress, schedule))
-        previous = random_mask(count, uniforms(seeds, tokens.shape[1], Use.MASK))
+        previous = _mask_at(progress, seeds, tokens.shape[1])
         logits = critic(proposal.tokens, labels, mask=previous)  # pyright: ignore[reportCallIssue]
     else:
         logits = critic(proposal.tokens, labels)
     if getattr(unwrapped(critic), "told_ratio", False):
         logits = logits + _log_odds(mask)
     values = F.binary_cross_entropy_with_logits(logits.float(), originals.float(), reduction="none")
-    return CriticLoss(values, logits, originals, mask)
+    return CriticLoss(values, logits, originals, proposal)
 
 
 def _log_odds(mask: Tensor) -> Tensor:
@@ -107,7 +132,6 @@ def generator_loss(
     labels: Tensor | None,
     seeds: Tensor,
     *,
-    schedule: Schedule = "cosine",
     label_smoothing: float = 0.1,
     drop_label: float = 0.0,
 ) -> GeneratorLoss:
@@ -116,35 +140,25 @@ def generator_loss(
     drop_label: the share of examples whose label becomes the null class, so that guidance can be used later.
     """
     tokens, own = as_integers("tokens", tokens), unwrapped(generator)
-    mask = training_mask(seeds, tokens.shape[1], schedule)
+    mask = training_mask(seeds, tokens.shape[1])
     if drop_label:
         if labels is None or not own.config.null_class:
             raise InputError(f"drop_label is {drop_label} but the generator was made without null_class")
         labels = labels.masked_fill(uniforms(seeds, 1, Use.DROP_LABEL)[:, 0] < drop_label, own.num_classes)
     # Through `__call__`, not `logits_at`: wrappers for distributed training hook into the call.
     logits = generator(tokens.masked_fill(mask, own.mask_id), labels, mask)
-    values = F.cross_entropy(logits.float(), tokens[mask], reduction="none", label_smoothing=label_smoothing)
-    return GeneratorLoss(values, mask)
-
-
-def critic_accuracy(logits: Tensor, originals: Tensor) -> Tensor:
-    """The share of tokens on whose side of 0 the logit lies. Any shape; returns a scalar."""
-    return ((logits > 0) == originals).float().mean()
+    targets = tokens[mask]
+    values = F.cross_entropy(logits.float(), targets, reduction="none", label_smoothing=label_smoothing)
+    return GeneratorLoss(values, logits, targets, mask)
 
 
 def critic_auc(logits: Tensor, originals: Tensor) -> Tensor:
     """The probability that an original scores above a filling, ties counted half. Any shape; scalar, nan with one kind only."""
-    positive = originals.flatten()
-    _, index, counts = logits.flatten().unique(sorted=True, return_inverse=True, return_counts=True)
-    counts = counts.double()
-    ranks = (counts.cumsum(0) - (counts - 1) / 2)[index]  # the mean rank, from 1, of equal values
-    num_positive, num_negative = positive.sum().double(), (~positive).sum().double()
-    above = ranks[positive].sum() - num_positive * (num_positive + 1) / 2
-    return above / (num_positive * num_negative)
+    return critic_auc_within_image(logits.reshape(1, -1), originals.reshape(1, -1))
 
 
 def critic_auc_within_image(logits: Tensor, originals: Tensor) -> Tensor:
-    """The same for two tokens of one image: what a sampler relies on, which ranks within an image.
+    """The probability that an original of an image scores above a filling of it: a sampler ranks within an image.
 
     logits, originals: (b, n). Returns the mean over images that have both kinds; nan without such. A critic that tells only how
     much of an image was filled in has a high `critic_auc`, and 0.5 here.

@@ -33,9 +33,9 @@ class OptimizerSettings:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "betas", tuple(self.betas))
-        for name in ("learning_rate", "clip"):
-            if not getattr(self, name) > 0:
-                raise InputError(f"{name} is {getattr(self, name)}; it must be positive")
+        for name, value in {"learning_rate": self.learning_rate, "clip": self.clip}.items():
+            if not value > 0:
+                raise InputError(f"{name} is {value}; it must be positive")
         if not (len(self.betas) == 2 and all(0 <= beta < 1 for beta in self.betas)):
             raise InputError(f"betas is {self.betas}; it must be two numbers in [0, 1)")
         if not self.weight_decay >= 0:

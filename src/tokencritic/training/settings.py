@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from typing import Literal, get_args, get_type_hints
 
 from tokencritic.errors import InputError
+from tokencritic.randomness import check_seed
 
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    """Give one of steps, epochs and minutes.
+    """How long a run is, how its steps are made up, and what it writes when. Give one of steps, epochs and minutes.
 
     batch_size: examples of a step, over all ranks and accumulated parts. steps, epochs: the length of the run. minutes: a
     wall-clock budget instead, which the schedule is fitted to; time before a resume counts.
@@ -43,25 +44,24 @@ class TrainingSettings:
     tensorboard: bool = False
 
     def __post_init__(self) -> None:
-        lengths = {name: getattr(self, name) for name in ("steps", "epochs", "minutes")}
-        given = {name: value for name, value in lengths.items() if value is not None}
+        values = vars(self)
+        given = {name: values[name] for name in ("steps", "epochs", "minutes") if values[name] is not None}
         if len(given) > 1:
             raise InputError(f"{' and '.join(f'{n} is {v}' for n, v in given.items())}; give one of them")
         for name, value in given.items():
             if not (math.isfinite(value) and value > 0):
                 raise InputError(f"{name} is {value}; it must be positive")
         for name in ("batch_size", "accumulation", "log_every"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} is {getattr(self, name)}; it must be at least 1")
+            if values[name] < 1:
+                raise InputError(f"{name} is {values[name]}; it must be at least 1")
         for name in ("validate_seconds", "checkpoint_seconds", "keep_every"):
-            if not getattr(self, name) >= 0:
-                raise InputError(f"{name} is {getattr(self, name)}; it must be 0 or more")
+            if not values[name] >= 0:
+                raise InputError(f"{name} is {values[name]}; it must be 0 or more")
         for name in ("precision", "distribution"):
-            if getattr(self, name) not in (known := get_args(get_type_hints(TrainingSettings)[name])):
-                raise InputError(f"{name} is {getattr(self, name)!r}; choose {' or '.join(known)}")
+            if values[name] not in (known := get_args(get_type_hints(TrainingSettings)[name])):
+                raise InputError(f"{name} is {values[name]!r}; choose {' or '.join(known)}")
         if not 0 <= self.held_out <= 0.5:
             raise InputError(f"held_out is {self.held_out}; it must lie in [0, 0.5]")
         if not self.explosion > 1:
             raise InputError(f"explosion is {self.explosion}; it must be above 1")
-        if not 0 <= self.seed < 2**63:
-            raise InputError(f"seed is {self.seed}; it must be an integer from 0 to 2^63 - 1")
+        check_seed(self.seed)

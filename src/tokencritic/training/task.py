@@ -1,6 +1,8 @@
 """What the training loop is given: a task knows what is learned, and nothing of steps, ranks or checkpoints."""
 
-from typing import Any, NamedTuple, Protocol
+from abc import ABC, abstractmethod
+from dataclasses import asdict
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import torch
 from PIL import Image
@@ -8,67 +10,84 @@ from torch import Tensor, nn
 
 from tokencritic.models.saved import SavedModel
 
-AT_ONCE = 64  # held-out examples in one pass
+Model = TypeVar("Model", bound=SavedModel)
+VALIDATION_BATCH = 64  # held-out examples in one forward pass
 
 
 class Loss(NamedTuple):
     """values: unreduced, any shape; the loop takes their mean over the batch of all ranks and all accumulated parts.
 
-    numbers: scalars for the log, by name, without gradient.
+    numbers: for the log, by name; scalars or, as the values, unreduced. The loop takes their means.
     """
 
     values: Tensor
     numbers: dict[str, Tensor]
 
 
-class Task(Protocol):
-    """What is learned. `model` is what is kept; the task's own state is whatever else belongs to the run."""
+class Examples(Protocol):
+    """The examples of a task: how many there are, and which, as JSON values."""
 
-    @property
-    def name(self) -> str:
-        """The model's name in the run folder and in a pipeline: tokenizer, generator, critic or classifier."""
-        ...
+    def __len__(self) -> int: ...
 
-    @property
-    def model(self) -> SavedModel: ...
+    def facts(self) -> dict[str, Any]: ...
 
-    @property
-    def num_rows(self) -> int:
-        """How many examples there are; training and validation speak of them by their number, a row."""
-        ...
 
-    @property
-    def num_images(self) -> int:
-        """How many different images these are: rows r and r + num_images show the same one, cropped anew."""
-        ...
+class Task(ABC, Generic[Model]):
+    """What is learned. Subclasses say how the loss comes about and override what else is different.
+
+    name: the model's name in the run folder and in a pipeline: tokenizer, generator, critic or classifier.
+    model: what is kept. objective: a dataclass. seed: of all that is random in the loss.
+    num_rows: how many examples there are; training and validation name them by their number, a row.
+    num_images: how many different images these are: rows r and r + num_images show the same one, cropped anew.
+    parts: every module that a step needs, the model among them.
+    """
+
+    name: str
+
+    def __init__(self, model: Model, examples: Examples, objective: Any, seed: int, *others: Any) -> None:
+        """others: what else a step needs; those that are torch modules move with the model."""
+        self.model, self.examples, self.objective, self.seed = model, examples, objective, seed
+        self.num_rows = self.num_images = len(examples)
+        self.parts = [part for part in (model, *others) if isinstance(part, nn.Module)]
 
     def to(self, device: torch.device) -> None:
         """Move the model and whatever else a step needs."""
-        ...
+        for part in self.parts:
+            part.to(device)
 
-    def loss(self, network: nn.Module, rows: Tensor, step: int) -> Loss:
+    @abstractmethod
+    def loss(self, network: nn.Module, rows: Tensor, step: int | None) -> Loss:
         """The loss on some examples: a function of its arguments and the weights alone.
 
         network: the model, perhaps wrapped for distributed training; call it, and not the model. rows: (b,) int64.
+        step: None is validation: the same masks each time, and neither augmentation nor dropped labels.
         """
-        ...
 
     def after_step(self, step: int, progress: float) -> None:
-        """Whatever else moves, such as a codebook or a discriminator. progress: the share of the run that is done."""
-        ...
+        """Move whatever else moves, such as a codebook or a discriminator. progress: the share of the run that is done."""
 
+    @torch.no_grad()
     def validate(self, network: nn.Module, rows: Tensor) -> dict[str, float]:
         """Numbers on held-out examples, `loss` among them; the network holds the averaged weights, in eval mode."""
-        ...
+        parts = [self.loss(network, part, None) for part in rows.split(VALIDATION_BATCH)]
+        gathered = {"loss": [part.values for part in parts]}
+        gathered |= {name: [part.numbers[name] for part in parts] for name in parts[0].numbers}
+        return {name: torch.cat(values).float().mean().item() for name, values in gathered.items()}
 
     def pictures(self, network: nn.Module) -> dict[str, Image.Image]:
-        """What the network makes of fixed seeds or examples, by name; none is fine."""
-        ...
+        """What the network makes of fixed seeds or examples, by name."""
+        return {}
 
     def facts(self) -> dict[str, Any]:
-        """What must be the same when a run goes on, as JSON values by name."""
-        ...
+        """What must be the same when a run is resumed, as JSON values by name."""
+        own = {"config": asdict(self.model.config), "objective": asdict(self.objective), "seed": self.seed}
+        return own | self.examples.facts()
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The tensors of the task's own state by name, not copies: going on with a run fills them in place."""
-        ...
+        """The tensors of the task's own state by name, not copies: resuming a run fills them in place."""
+        return {}
+
+
+def named(**groups: dict[str, Tensor]) -> dict[str, Tensor]:
+    """One dict of several, where each name follows that of its group: `model.head.weight`."""
+    return {f"{group}.{name}": tensor for group, tensors in groups.items() for name, tensor in tensors.items()}

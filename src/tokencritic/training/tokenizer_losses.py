@@ -1,20 +1,12 @@
-"""What tokenizers learn: the VQGAN objective, term by term. Values are unreduced; the training loop weighs and reduces."""
+"""What tokenizers learn: the VQGAN objective, term by term, and the discriminator. Values are unreduced."""
 
 from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
-
-def squared_error(reconstruction: Tensor, images: Tensor) -> Tensor:
-    """(b, c, h, w) both -> (b, c, h, w)."""
-    return (reconstruction - images).square()
-
-
-def absolute_error(reconstruction: Tensor, images: Tensor) -> Tensor:
-    """(b, c, h, w) both -> (b, c, h, w). Less blur than the squared error alone."""
-    return (reconstruction - images).abs()
+from tokencritic.errors import InputError
 
 
 def commitment_error(latents: Tensor, quantized: Tensor) -> Tensor:
@@ -64,3 +56,30 @@ def adaptive_weight(likeness: Tensor, adversarial: Tensor, last_layer: Tensor, l
     """
     pulls = [torch.autograd.grad(loss, last_layer, retain_graph=True)[0].norm() for loss in (likeness, adversarial)]
     return (pulls[0] / (pulls[1] + 1e-6)).clamp(max=limit).detach()
+
+
+class PatchDiscriminator(nn.Module):
+    """Strided convolutions that end in one logit per patch, higher = more real.
+
+    channels: of the images. filters: of the first layer, doubled at each further one up to eight times. levels: how often the
+    resolution is halved; 2 suits images of about 32 pixels, 3 or 4 those of 256. There is no normalisation, so that the
+    R1 penalty of an image depends on that image alone.
+    """
+
+    def __init__(self, channels: int, filters: int = 64, levels: int = 3) -> None:
+        super().__init__()
+        for name, value in (("channels", channels), ("filters", filters), ("levels", levels)):
+            if value < 1:
+                raise InputError(f"{name} is {value}; it must be at least 1")
+        layers: list[nn.Module] = []
+        width = channels
+        for level in range(levels):
+            new = filters * min(2**level, 8)
+            layers += [nn.Conv2d(width, new, 4, stride=2, padding=1), nn.LeakyReLU(0.2)]
+            width = new
+        layers += [nn.Conv2d(width, width, 3, padding=1), nn.LeakyReLU(0.2), nn.Conv2d(width, 1, 3, padding=1)]
+        self.layers = nn.Sequential(*layers)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """(b, c, h, w) about [0, 1] -> (b, h / 2^levels, w / 2^levels) logits."""
+        return self.layers(2 * images - 1)[:, 0]

@@ -1,7 +1,7 @@
 """Learning to tokenize: the VQGAN objective on images, any term of it switched off by a weight of 0."""
 
-from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -9,18 +9,20 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor, nn
 
+from tokencritic.data.images import ImageBatches
 from tokencritic.errors import InputError
 from tokencritic.image_forms import to_pil
 from tokencritic.pictures.grids import grid
-from tokencritic.randomness import example_seeds
+from tokencritic.randomness import example_seeds, torch_rng
 from tokencritic.tokenizers.quantizer import CodebookUpkeep, code_counts, perplexity, squared_distances
 from tokencritic.tokenizers.tokenizer import Tokenizer, TokenizerOutput
 from tokencritic.training import tokenizer_losses as losses
-from tokencritic.training.discriminator import PatchDiscriminator
 from tokencritic.training.optimizer import OptimizerSettings, make_optimizer, optimizer_tensors
 from tokencritic.training.perceptual import Lpips
-from tokencritic.training.task import AT_ONCE, Loss
+from tokencritic.training.task import VALIDATION_BATCH, Loss, Task, named
+from tokencritic.training.tokenizer_losses import PatchDiscriminator
 
+_PENALTY_EVERY = 16  # steps
 _SETTLED = 0.8  # of a run; after it no code is re-seeded, so that decoder and average can settle on the codebook
 
 
@@ -56,21 +58,10 @@ class TokenizerObjective:
             raise InputError(f"perceptual_scale is {self.perceptual_scale}; it must be at least 1")
 
 
-class Images(Protocol):
-    """(rows, step) -> (b, c, h, w) float in [0, 1]; a step of None gives each image without chance. `ImageBatches` is one."""
+class TokenizerTask(Task[Tokenizer]):
+    """A tokenizer learns to compress and restore images.
 
-    def __len__(self) -> int: ...
-
-    def __call__(self, rows: Tensor, step: int | None, /) -> Tensor: ...
-
-    def facts(self) -> dict[str, Any]:
-        """Which images these are, as JSON values."""
-        ...
-
-
-class TokenizerTask:
-    """Learns to compress and restore images.
-
+    images: (rows, step) -> (b, c, h, w) float in [0, 1]; a step of None gives each image without chance.
     perceptual: LPIPS, (b, c, h, w) twice -> (b,), if its weight is not 0.
     """
 
@@ -79,13 +70,12 @@ class TokenizerTask:
     def __init__(
         self,
         model: Tokenizer,
-        images: Images,
+        images: ImageBatches,
         objective: TokenizerObjective,
         perceptual: Lpips | None = None,
         seed: int = 0,
     ) -> None:
-        self.model, self.images, self.objective, self.seed = model, images, objective, seed
-        self.num_rows = self.num_images = len(images)
+        self.images = images
         self.perceptual = perceptual if objective.perceptual else None
         model.quantizer.codebook.requires_grad_(False)  # moved by the upkeep, as the mean of the latents that chose it
         self.upkeep = CodebookUpkeep(model.quantizer)
@@ -94,23 +84,23 @@ class TokenizerTask:
             self.discriminator = PatchDiscriminator(
                 model.channels, objective.discriminator_filters, objective.discriminator_levels
             )
-        self._seen: list[tuple[Tensor, TokenizerOutput]] = []  # in the parts of this step
+        super().__init__(model, images, objective, seed, self.upkeep, self.discriminator, self.perceptual)
+        # Of each part of this step: images, reconstructions, latents and tokens.
+        self._seen: list[tuple[Tensor, ...]] = []
 
     def to(self, device: torch.device) -> None:
-        for part in (self.model, self.upkeep, self.discriminator, self.perceptual):
-            if isinstance(part, nn.Module):
-                part.to(device)
+        super().to(device)
         if self.discriminator is not None:  # only now: an optimizer's state lies where the weights lie
-            rate = self.objective.discriminator_rate
-            settings = OptimizerSettings(rate, betas=(0.5, 0.9), weight_decay=0.01)
+            settings = OptimizerSettings(self.objective.discriminator_rate, betas=(0.5, 0.9), weight_decay=0.01)
             self.optimizer = make_optimizer(self.discriminator, settings)
 
-    def loss(self, network: nn.Module, rows: Tensor, step: int) -> Loss:
+    def loss(self, network: nn.Module, rows: Tensor, step: int | None) -> Loss:
+        assert step is not None  # validation has numbers of its own
         images = self._images(rows, step)
         out: TokenizerOutput = network(images)
         weights = self.objective
-        squared = losses.squared_error(out.reconstruction, images).flatten(1).mean(1)  # b
-        absolute = losses.absolute_error(out.reconstruction, images).flatten(1).mean(1)
+        squared = (out.reconstruction - images).square().flatten(1).mean(1)  # b
+        absolute = (out.reconstruction - images).abs().flatten(1).mean(1)  # less blur than the squared error alone
         likeness = weights.squared * squared + weights.absolute * absolute
         if self.perceptual is not None and step >= weights.perceptual_after:
             pair = (_enlarged(side, weights.perceptual_scale) for side in (out.reconstruction, images))
@@ -122,30 +112,26 @@ class TokenizerTask:
             distances = squared_distances(latents, self.model.quantizer.codebook)
             total = total + weights.entropy * losses.affinity_entropy(distances).view(len(images), -1).mean(1)
         if self.discriminator is not None and step >= self.objective.adversarial_after:
-            total = total + self._fooling(out, likeness.mean())
+            total = total + self._fooling(self.discriminator, out.reconstruction, likeness.mean())
         # In float32, whatever the precision of the step: what is done with them is not part of it.
-        floats = (value.detach().float() for value in (out.reconstruction, out.latents, out.quantized))
-        reconstruction, latents, quantized = floats
-        seen = TokenizerOutput(reconstruction, out.tokens, latents, quantized)
-        self._seen.append((images, seen))
+        self._seen.append((images, out.reconstruction.detach().float(), out.latents.detach().float(), out.tokens))
         return Loss(total, {"squared_error": squared.mean(), "perplexity": perplexity(self.upkeep.counts)})
 
     def after_step(self, step: int, progress: float) -> None:
-        images = torch.cat([images for images, _ in self._seen])
-        latents = torch.cat([out.latents for _, out in self._seen])
-        tokens = torch.cat([out.tokens for _, out in self._seen])
-        rng = torch.Generator().manual_seed(int(example_seeds(self.seed, step, torch.tensor([0]))))
+        images, reconstructions, latents, tokens = (torch.cat(parts) for parts in zip(*self._seen, strict=True))
+        self._seen.clear()
+        rng = torch_rng(int(example_seeds(self.seed, step, torch.tensor([0]))))
         self.upkeep.update(self.model.quantizer, latents, tokens, rng, reseed=progress < _SETTLED)
         if self.discriminator is not None and step >= self.objective.adversarial_after // 2:  # it learns, then is heard
-            self._train_discriminator(step, images, torch.cat([out.reconstruction for _, out in self._seen]))
-        self._seen.clear()
+            self._train_discriminator(self.discriminator, step, images, reconstructions)
 
+    @torch.no_grad()
     def validate(self, network: nn.Module, rows: Tensor) -> dict[str, float]:
         squared, counts = [], torch.zeros(self.model.codebook_size)
-        for part in rows.split(AT_ONCE):
+        for part in rows.split(VALIDATION_BATCH):
             images = self._images(part, None)
             out: TokenizerOutput = network(images)
-            squared.append(losses.squared_error(out.reconstruction.clamp(0, 1), images).flatten(1).mean(1))
+            squared.append((out.reconstruction.clamp(0, 1) - images).square().flatten(1).mean(1))
             counts += code_counts(out.tokens, self.model.codebook_size).cpu()
         error = torch.cat(squared)
         psnr = float(-10 * error.clamp(min=1e-10).log10().mean())
@@ -159,39 +145,35 @@ class TokenizerTask:
         return {"reconstructions": grid([to_pil(array) for array in arrays], columns=8)}
 
     def facts(self) -> dict[str, Any]:
-        facts = {"config": asdict(self.model.config), "objective": asdict(self.objective), **self.images.facts()}
-        return facts | {"perceptual": None if self.perceptual is None else self.perceptual.fingerprint()}
+        return super().facts() | {"perceptual": None if self.perceptual is None else self.perceptual.fingerprint()}
 
     def state_dict(self) -> dict[str, Tensor]:
-        state = {f"upkeep.{name}": value for name, value in self.upkeep.state_dict().items()}
+        groups = {"upkeep": self.upkeep.state_dict()}
         if self.discriminator is not None:
-            state |= {f"discriminator.{name}": value for name, value in self.discriminator.state_dict().items()}
-            moments = optimizer_tensors(self.discriminator, self.optimizer)
-            state |= {f"optimizer.{name}": value for name, value in moments.items()}
-        return state
+            groups["discriminator"] = self.discriminator.state_dict()
+            groups["optimizer"] = optimizer_tensors(self.discriminator, self.optimizer)
+        return named(**groups)
 
     def _images(self, rows: Tensor, step: int | None) -> Tensor:
         return self.images(rows, step).to(self.upkeep.counts.device)
 
-    def _fooling(self, out: TokenizerOutput, likeness: Tensor) -> Tensor:
-        assert self.discriminator is not None
-        self.discriminator.requires_grad_(False)
-        fooling = losses.fooling_loss(self.discriminator(out.reconstruction)).flatten(1).mean(1)  # b
-        self.discriminator.requires_grad_(True)
+    def _fooling(self, discriminator: PatchDiscriminator, reconstruction: Tensor, likeness: Tensor) -> Tensor:
+        discriminator.requires_grad_(False)
+        fooling = losses.fooling_loss(discriminator(reconstruction)).flatten(1).mean(1)  # b
+        discriminator.requires_grad_(True)
         weight = self.objective.adversarial
         if self.objective.adaptive:
             weight = weight * losses.adaptive_weight(likeness, fooling.mean(), self.model.last_layer)
         return weight * fooling
 
-    def _train_discriminator(self, step: int, images: Tensor, fakes: Tensor) -> None:
-        assert self.discriminator is not None
-        loss = losses.discriminator_loss(self.discriminator(images), self.discriminator(fakes)).mean()
-        if self.objective.gradient_penalty and step % 16 == 0:
-            penalty = losses.gradient_penalty(self.discriminator, images).mean()
-            loss = loss + 16 * self.objective.gradient_penalty * penalty
+    def _train_discriminator(self, discriminator: PatchDiscriminator, step: int, images: Tensor, fakes: Tensor) -> None:
+        loss = losses.discriminator_loss(discriminator(images), discriminator(fakes)).mean()
+        if self.objective.gradient_penalty and step % _PENALTY_EVERY == 0:
+            penalty = losses.gradient_penalty(discriminator, images).mean()
+            loss = loss + _PENALTY_EVERY * self.objective.gradient_penalty * penalty
         loss.backward()
         if dist.is_initialized():
-            for parameter in self.discriminator.parameters():
+            for parameter in discriminator.parameters():
                 assert parameter.grad is not None
                 dist.all_reduce(parameter.grad)
                 parameter.grad /= dist.get_world_size()

@@ -1,0 +1,103 @@
+"""What is trained: the model with its optimizer and its moving average, one update at a time."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributed.fsdp import FSDPModule
+from torch.nn.parallel import DistributedDataParallel
+
+from tokencritic.distribution import Ranks, distribute, weights_were_lent
+from tokencritic.models.transformer import Block, Trunk
+from tokencritic.randomness import example_seeds
+from tokencritic.training.optimizer import (
+    Average,
+    OptimizerSettings,
+    learning_rate,
+    make_optimizer,
+    optimizer_tensors,
+    scale_gradients,
+)
+from tokencritic.training.settings import TrainingSettings
+from tokencritic.training.task import Task, named
+
+
+class Learner:
+    """The model of a task as the ranks train it together.
+
+    state: every tensor of the run by name, to be saved or loaded into.
+    """
+
+    def __init__(
+        self, task: Task[Any], optimization: OptimizerSettings, settings: TrainingSettings, ranks: Ranks
+    ) -> None:
+        self.task, self.optimization, self.settings, self.ranks = task, optimization, settings, ranks
+        task.to(ranks.device)
+        model = task.model.train()
+        for module in model.modules():
+            if isinstance(module, Trunk):
+                module.recompute_activations = settings.recompute_activations
+            if isinstance(module, Block) and settings.compile:
+                module.compile()
+        self.network = distribute(model, ranks, settings.distribution)
+        self.optimizer = make_optimizer(model, optimization)
+        self.average = Average(model, optimization.ema)
+        moments = optimizer_tensors(model, self.optimizer)
+        self.state = named(
+            model=model.state_dict(), average=self.average.values, optimizer=moments, task=task.state_dict()
+        )
+
+    def backward(self, rows: Tensor, step: int) -> tuple[Tensor, dict[str, Tensor]]:
+        """Compute the gradients of a step, part by part. rows: those of all ranks.
+
+        Returns the mean loss and the norm of its gradient, (2,) over all ranks, and the task's numbers of this rank. They
+        stay on the device: on a GPU, looking at each would hold up the queue.
+        """
+        rank = torch.tensor([self.ranks.rank])
+        torch.manual_seed(int(example_seeds(self.settings.seed, step, rank)))  # for dropout
+        total, gathered = torch.zeros(2, device=self.ranks.device), []  # the sum of the losses, and how many they are
+        parts = rows[self.ranks.rank :: self.ranks.size].chunk(self.settings.accumulation)
+        for place, part in enumerate(parts):
+            with self._synchronized(place == len(parts) - 1):
+                with self._precision():
+                    loss = self.task.loss(self.network, part, step)
+                value = loss.values.float().sum()
+                value.backward()
+            total += torch.stack([value.detach(), value.new_tensor(loss.values.numel())])
+            gathered.append({name: number.detach().float().mean() for name, number in loss.numbers.items()})
+        total = self.ranks.total(total)
+        norm = scale_gradients(self.network, self.ranks.size / total[1], self.optimization.clip)
+        numbers = {name: torch.stack([part[name] for part in gathered]).mean() for name in gathered[0]}
+        return torch.stack([total[0] / total[1], norm]), numbers
+
+    def update(self, step: int, share: float) -> None:
+        """Move the weights and their average. share: of the run that is done."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate(self.optimization, share)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.task.after_step(step, share)
+        self.average.update(step)
+
+    def _synchronized(self, last: bool) -> Any:
+        """Gradients go over the network once a step, with the last part."""
+        if isinstance(self.network, DistributedDataParallel):
+            return nullcontext() if last else self.network.no_sync()
+        if isinstance(self.network, FSDPModule):
+            self.network.set_requires_gradient_sync(last)
+        return nullcontext()
+
+    def _precision(self) -> Any:
+        enabled = self.settings.precision == "bfloat16"
+        return torch.autocast(self.ranks.device.type, torch.bfloat16, enabled=enabled)
+
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """The network holds the averaged weights inside of this, in eval mode and without gradients."""
+        with self.average.applied(), torch.no_grad(), self._precision():
+            self.network.eval()
+            yield
+            self.network.train()
+        weights_were_lent(self.network)
