@@ -82,6 +82,9 @@ class _Foreign(Part):
         own = getattr(self.inner, "fingerprint", None)
         return super().fingerprint() if own is None else own()
 
+    def identity(self) -> str:
+        return self.fingerprint() if hasattr(self.inner, "fingerprint") else type(self.inner).__name__
+
 
 class _ForeignGenerator(_Foreign, MaskedGenerator):
     def __init__(

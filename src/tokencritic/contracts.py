@@ -46,6 +46,10 @@ class Part:
         """A hash of all that decides the part's output, by which results are cached."""
         raise InputError(f"a {type(self).__name__} has no fingerprint, by which its results could be kept")
 
+    def identity(self) -> str:
+        """The fingerprint; for a part that has none, a name."""
+        return self.fingerprint()
+
 
 class Trunk(nn.Module):
     """Tokens and a class in, one vector per token out: what a generator and a critic have in common.
@@ -105,6 +109,10 @@ class MaskedGenerator(Part):
         Overridden by generators that can leave out the positions nobody asked for.
         """
         return take(self(masked_tokens, labels), positions)
+
+    def critic_trunk(self, layers: int, dropout: float) -> Trunk | None:
+        """A copy of the first layers of the generator's trunk, to start a critic from; None for a generator without one."""
+        return None
 
     def guided(self, guidance: float) -> "MaskedGenerator":
         """This generator with classifier-free guidance of a fixed scale; 1 is none."""

@@ -70,17 +70,18 @@ def _critic(settings: Any, preset: Any, given: Namespace) -> Task:
     arrays = TokenArrays.open(given.data)
     generator = load_generator(given.generator)
     check_origin(given.generator, arrays)
-    sizes = sizes_of(arrays) | {"num_classes": generator.num_classes, "null_class": generator.config.null_class}
+    sizes = sizes_of(arrays) | {"num_classes": generator.num_classes, "null_class": generator.null_class}
     config: CriticConfig = follow(settings.model, preset.model, sizes, "the tokens'")
     if given.start == "generator":
         own = generator.config
-        shared = {name: getattr(own, name) for name in ("width", "heads", "mlp_width", "norm_first")}
+        shared = {name: vars(own)[name] for name in ("width", "heads", "mlp_width", "norm_first")}
         config = follow(config, preset.model, shared, "that of the generator, whose trunk is the start,")
         if config.layers > own.layers and config.layers != preset.model.layers:
             asked = f"--model.layers is {config.layers}"
             raise InputError(
                 f"{asked} but the generator, whose trunk is the start, has {own.layers}; give at most that"
             )
+        config = dataclasses.replace(config, layers=min(config.layers, own.layers))
     tokenizer = load_tokenizer(given.tokenizer) if given.tokenizer else tokenizer_beside(given.generator)
     torch.manual_seed(settings.training.seed)
     critic = make_critic(config, generator, given.start)
@@ -104,8 +105,8 @@ def _images(source: Any, config: Any, settings: Any) -> ImageBatches:
 def follow(config: Any, preset: Any, sizes: dict[str, Any], whose: str) -> Any:
     """The config with sizes that are not its own to choose; one that was asked for and is another is an error."""
     for name, right in sizes.items():
-        asked = getattr(config, name)
-        if asked != right and asked != getattr(preset, name):
+        asked = vars(config)[name]
+        if asked not in (right, vars(preset)[name]):
             raise InputError(f"--model.{name} is {asked} but {whose} is {right}; leave it out")
     return dataclasses.replace(config, **sizes)
 

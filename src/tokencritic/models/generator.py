@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tokencritic.contracts import MaskedGenerator
+from tokencritic.contracts import MaskedGenerator, Trunk
 from tokencritic.errors import InputError
 from tokencritic.models.saved import SavedModel
 from tokencritic.models.transformer import TransformerConfig, TransformerTrunk, initialize
@@ -41,6 +41,9 @@ class Generator(SavedModel, MaskedGenerator):
 
     def logits_at(self, masked_tokens: Tensor, labels: Tensor | None, positions: Tensor) -> Tensor:
         return self(masked_tokens, labels, positions)
+
+    def critic_trunk(self, layers: int, dropout: float) -> Trunk:
+        return self.trunk.first_layers(layers, dropout)
 
     def _check(self, masked_tokens: Tensor) -> None:
         bad = masked_tokens[

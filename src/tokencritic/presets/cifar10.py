@@ -2,7 +2,7 @@
 
 `recipes/cifar10` trains it: PSNR 25.8 dB on held-out images for the tokenizer (6,800 steps, the last 1,800 with LPIPS),
 loss 6.05 for the generator (5,000 steps). Its critic had an AUC of 0.796 (1,800 steps) and was not told the ratio, as it is now
-(`--model.told_ratio false`). docs/results/cifar10.md shows what comes of it.
+(`--model.ratio_conditioned false`). docs/results/cifar10.md shows what comes of it.
 Generator: 1.4 million parameters, 0.6 GFLOP an image, forward and backward.
 Critic: the generator's trunk; with the frozen generator's pass, 0.8 GFLOP an image.
 Classifier: 3.3 million parameters, 0.7 GFLOP an image.
@@ -39,7 +39,7 @@ GENERATOR = Preset(
 )
 
 CRITIC = Preset(
-    model=CriticConfig(**vars(GENERATOR.model), told_ratio=True),
+    model=CriticConfig(**vars(GENERATOR.model), ratio_conditioned=True),
     objective=CriticObjective(),
     optimizer=OptimizerSettings(learning_rate=1e-3),  # the trunk has learned already
     training=TrainingSettings(batch_size=64, minutes=60.0),

@@ -50,7 +50,7 @@ GENERATOR = Preset(
 
 CRITIC = Preset(
     # Told the ratio, it learns at once what the sampler asks it: docs/training.md.
-    model=CriticConfig(**vars(GENERATOR.model), told_ratio=True),
+    model=CriticConfig(**vars(GENERATOR.model), ratio_conditioned=True),
     objective=CriticObjective(),
     optimizer=OptimizerSettings(learning_rate=1.5e-3),
     training=TrainingSettings(batch_size=32, minutes=60.0),

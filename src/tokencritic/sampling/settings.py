@@ -91,14 +91,14 @@ class SamplingSettings:
     """How to sample.
 
     sampler: a name of `SAMPLERS`; None is the critic where the model has one, else the generator's confidence.
-    steps: how many, T in the paper. temperature: of the sampled codes, one number or (start, end) for T(t) = (start - end) t/T + end; 0 is greedy.
-    selection_noise: randomness in which tokens are kept, K in the paper; None is the sampler's default. noise_kind: the critic's noise: "uniform" on the probability, annealed,
-    as in the paper, or "gumbel" on the logit, constant.
-    critic_window: (start, end), the critic is active for t/T in (end, start]; the generator's confidence chooses before and
-    after. early_noise: of confidence before the window.
-    guidance: classifier-free guidance scale, 1 is none.
-    candidates: images sampled for each that is kept (rejection); the paper's acceptance rate is 1 / candidates.
-    reject_by: keep the candidate whose class the classifier finds likeliest, or the one that the critic trusts most.
+    steps: how many, T in the paper. temperature: of the sampled codes, one number or (start, end) for
+    T(t) = (start - end) t/T + end; 0 is greedy. selection_noise: randomness in which tokens are kept, K in the paper; None is
+    the sampler's default. noise_kind: of the critic: "uniform" on the probability, annealed, as in the paper, or "gumbel" on
+    the logit, constant. critic_window: (start, end), the critic is active for t/T in (end, start]; the generator's confidence
+    chooses before and after. early_noise: selection noise of confidence before the window.
+    guidance: classifier-free guidance scale, 1 is none. candidates: images sampled for each that is kept (rejection); the
+    paper's acceptance rate is 1 / candidates. reject_by: keep the candidate whose class the classifier finds likeliest, or the
+    one that the critic trusts most.
     """
 
     sampler: str | None = None

@@ -11,7 +11,6 @@ from tokencritic.data.images import ImageBatches
 from tokencritic.errors import InputError
 from tokencritic.models.classifier import Classifier
 from tokencritic.randomness import example_seeds
-from tokencritic.sampling.inputs import device_of
 from tokencritic.training.task import Loss, Task
 
 
@@ -48,7 +47,7 @@ class ClassifierTask(Task[Classifier]):
         self.images = images
 
     def loss(self, network: nn.Module, rows: Tensor, step: int | None) -> Loss:
-        device = device_of(network)
+        device = self.model.device
         images, labels = (tensor.to(device) for tensor in self.images.labelled(rows, step))
         if self.objective.shift and step is not None:
             images = shifted(images, example_seeds(self.seed, step, rows).to(device), self.objective.shift)

@@ -6,15 +6,12 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from tokencritic.adapters import as_generator
+from tokencritic.contracts import MaskedGenerator, Scorer
 from tokencritic.data.tokens import TokenArrays
-from tokencritic.errors import InputError
 from tokencritic.models.critic import Critic, CriticConfig
-from tokencritic.models.generator import Generator
-from tokencritic.models.saved import SavedModel
-from tokencritic.sampling.inputs import device_of
-from tokencritic.sampling.loop import Temperature, temperature_range
-from tokencritic.sampling.propose import AnyGenerator
-from tokencritic.sampling.scorers import CriticScorer, Scorer
+from tokencritic.sampling.scorers import CriticScorer
+from tokencritic.sampling.settings import Temperature, temperature_range
 from tokencritic.tokenizers.tokenizer import Tokenizer
 from tokencritic.training.losses import CriticLoss, critic_auc, critic_auc_within_image, critic_loss
 from tokencritic.training.task import VALIDATION_BATCH, Loss
@@ -44,7 +41,7 @@ class CriticObjective:
 class CriticTask(TokenTask):
     """A critic learns to tell original tokens from fillings; see `TokenTask`.
 
-    generator: ours or any other with `mask_id`; it is frozen, and not part of what is kept.
+    generator: by the contract or as `as_generator` makes it whole; it is frozen, and not part of what is kept.
     """
 
     name = "critic"
@@ -52,19 +49,17 @@ class CriticTask(TokenTask):
     def __init__(
         self,
         model: Critic,
-        generator: AnyGenerator | Generator,
+        generator: Any,
         arrays: TokenArrays,
         objective: CriticObjective,
         tokenizer: Tokenizer | None = None,
         seed: int = 0,
     ) -> None:
-        if getattr(generator, "mask_id", None) is None:
-            raise InputError("the generator has no attribute mask_id, the token that means hidden; give it one")
-        check_fit("generator", generator, arrays)
-        super().__init__(model, arrays, objective, tokenizer, seed, generator)
-        if isinstance(generator, nn.Module):
-            generator.eval().requires_grad_(False)
-        self.generator = generator
+        self.generator = as_generator(generator)
+        check_fit("generator", self.generator, arrays)
+        super().__init__(model, arrays, objective, tokenizer, seed, *self.generator.networks)
+        for network in self.generator.networks:
+            network.eval().requires_grad_(False)
 
     def loss(self, network: nn.Module, rows: Tensor, step: int | None) -> Loss:
         found = self._judged(network, rows, step)
@@ -78,10 +73,8 @@ class CriticTask(TokenTask):
         """
         parts = []
         for part in rows.split(VALIDATION_BATCH):
-            found = self._judged(network, part, None)
-            parts.append(
-                (found.values, found.logits.float(), found.originals, found.mask)
-            )  # not the generator's logits
+            found = self._judged(network, part, None)  # of which the generator's logits are not kept
+            parts.append((found.values, found.logits.float(), found.originals, found.mask))
         values, logits, originals, mask = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
         hits = (logits > 0) == originals
         numbers = {
@@ -98,30 +91,22 @@ class CriticTask(TokenTask):
         return {name: value.item() for name, value in numbers.items() if value.isfinite()}
 
     def facts(self) -> dict[str, Any]:
-        generator = self.generator
-        name = generator.fingerprint() if isinstance(generator, SavedModel) else type(generator).__name__
-        return super().facts() | {"generator": name}
+        return super().facts() | {"generator": self.generator.identity()}
 
-    def sampler(self, model: Any) -> tuple[AnyGenerator, Scorer]:
+    def sampler(self, model: Any) -> tuple[MaskedGenerator, Scorer]:
         return self.generator, CriticScorer(model)
 
     def _judged(self, network: nn.Module, rows: Tensor, step: int | None) -> CriticLoss:
-        return critic_loss(
-            network, self.generator, *self.rows(rows, step, device_of(network)), **asdict(self.objective)
-        )
+        batch = self.rows(rows, step, self.model.device)
+        return critic_loss(network, self.generator, *batch, **asdict(self.objective))
 
 
 def make_critic(
-    config: CriticConfig, generator: AnyGenerator | Generator, start: Literal["generator", "random"] = "generator"
+    config: CriticConfig, generator: MaskedGenerator, start: Literal["generator", "random"] = "generator"
 ) -> Critic:
-    """A critic to train for a generator.
+    """A critic to train for a generator, of the config's sizes.
 
-    start: "generator" copies the trunk of one of ours, as many of its layers as the config has room for: the sizes are
-    then the generator's, and the config's `dropout`, `reads_mask` and `told_ratio` are kept. "random" is the paper's, of the
-    config's sizes; so is the start for a generator that is none of ours.
+    start: "generator" copies the first layers of the generator's trunk, where it has one. "random" is the paper's.
     """
-    if start == "random" or not isinstance(generator, Generator):
-        return Critic(config)
-    layers = min(config.layers, generator.config.layers)
-    kept = {name: getattr(config, name) for name in ("dropout", "reads_mask", "told_ratio")}
-    return Critic.from_generator(generator, layers, **kept)
+    trunk = generator.critic_trunk(config.layers, config.dropout) if start == "generator" else None
+    return Critic(config, trunk)

@@ -5,12 +5,11 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from tokencritic.contracts import MaskedGenerator, Scorer
 from tokencritic.data.tokens import TokenArrays
 from tokencritic.errors import InputError
 from tokencritic.models.generator import Generator
-from tokencritic.sampling.inputs import device_of
-from tokencritic.sampling.propose import AnyGenerator
-from tokencritic.sampling.scorers import ConfidenceScorer, Scorer
+from tokencritic.sampling.scorers import ConfidenceScorer
 from tokencritic.tokenizers.tokenizer import Tokenizer
 from tokencritic.training.losses import generator_loss
 from tokencritic.training.task import Loss
@@ -48,14 +47,14 @@ class GeneratorTask(TokenTask):
         seed: int = 0,
     ) -> None:
         super().__init__(model, arrays, objective, tokenizer, seed)
-        if objective.drop_label and not model.config.null_class:
+        if objective.drop_label and not model.null_class:
             raise InputError(f"drop_label is {objective.drop_label} but the generator's null_class is false")
 
     def loss(self, network: nn.Module, rows: Tensor, step: int | None) -> Loss:
         options = asdict(self.objective) | ({"drop_label": 0.0} if step is None else {})
-        found = generator_loss(network, *self.rows(rows, step, device_of(network)), **options)
+        found = generator_loss(network, *self.rows(rows, step, self.model.device), **options)
         # In validation alone: it takes another pass over all logits.
         return Loss(found.values, {"accuracy": found.hits} if step is None else {})
 
-    def sampler(self, model: Any) -> tuple[AnyGenerator, Scorer]:
+    def sampler(self, model: Any) -> tuple[MaskedGenerator, Scorer]:
         return model, ConfidenceScorer()

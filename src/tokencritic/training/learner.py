@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 
+from tokencritic.contracts import Trunk
 from tokencritic.distribution import Ranks, distribute, weights_were_lent
-from tokencritic.models.transformer import Block, Trunk
 from tokencritic.randomness import example_seeds
 from tokencritic.training.optimizer import (
     Average,
@@ -36,11 +36,10 @@ class Learner:
         self.task, self.optimization, self.settings, self.ranks = task, optimization, settings, ranks
         task.to(ranks.device)
         model = task.model.train()
-        for module in model.modules():
-            if isinstance(module, Trunk):
-                module.recompute_activations = settings.recompute_activations
-            if isinstance(module, Block) and settings.compile:
-                module.compile()
+        for trunk in (module for module in model.modules() if isinstance(module, Trunk)):
+            trunk.recompute_activations = settings.recompute_activations
+            for block in trunk.blocks if settings.compile else ():
+                block.compile()
         self.network = distribute(model, ranks, settings.distribution)
         self.optimizer = make_optimizer(model, optimization)
         self.average = Average(model, optimization.ema)

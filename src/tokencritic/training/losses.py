@@ -1,8 +1,9 @@
 """What the models learn: losses are unreduced, the training loop reduces them.
 
-All randomness comes from one seed per example, so a loss does not depend on how examples are spread over ranks.
+All randomness comes from one seed per example, so a loss does not depend on how examples are distributed over ranks.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,15 +11,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from tokencritic.adapters import as_critic, as_generator
+from tokencritic.contracts import MaskedGenerator, Proposal, TokenCritic, evaluating
 from tokencritic.distribution import unwrapped
 from tokencritic.errors import InputError, as_integers
 from tokencritic.masking import count_masked, mask_ratio, random_mask
-from tokencritic.models.critic import Critic
-from tokencritic.models.generator import Generator
 from tokencritic.randomness import Use, uniforms
-from tokencritic.sampling.loop import Temperature, temperature_range
-from tokencritic.sampling.propose import AnyGenerator, Proposal, SelectiveGenerator, evaluating, propose
-from tokencritic.sampling.scorers import AnyCritic
+from tokencritic.sampling.propose import propose
+from tokencritic.sampling.settings import Temperature, temperature_range
 
 
 @dataclass(frozen=True)
@@ -73,48 +73,47 @@ def _mask_at(progress: Tensor, seeds: Tensor, num_tokens: int) -> Tensor:
 
 
 def critic_loss(
-    critic: AnyCritic | Critic,
-    generator: AnyGenerator | SelectiveGenerator,
+    critic: TokenCritic | Callable[..., Tensor],
+    generator: MaskedGenerator | Callable[..., Tensor],
     tokens: Tensor,
     labels: Tensor | None,
     seeds: Tensor,
     *,
-    mask_id: int | None = None,
     temperature: Temperature = 1.0,
     target: Literal["masked", "changed"] = "masked",
 ) -> CriticLoss:
     """Algorithm 1 lines 3-7: hide, let the frozen generator fill in, and ask the critic which tokens are originals.
 
     tokens: (b, n) int64, real images; labels: (b,) or None; seeds: (b,) int64.
-    temperature: of the generator's draws; (start, end) is what a sampler with these has at each mask ratio.
-    mask_id: for a generator that has no such attribute.
-    target: "masked" is the paper's, every token that was hidden counts as a filling even where the generator drew the very
+    critic, generator: by the contract, perhaps in DDP's wrapper, or as `as_critic` and `as_generator` make them whole.
+    temperature: of the generator's samples; (start, end) is what a sampler with these has at each mask ratio.
+    target: "masked" is the paper's, every token that was hidden counts as a filling even where the generator sampled the very
         code that had been there; "changed" counts such a token as an original.
-    A critic with a true `told_ratio` has the log odds of its image, (n - k) / k for k hidden tokens of n, added to its logits,
-    here and in what is returned: what there is left to learn is which tokens, and not how many.
+    A ratio-conditioned critic has the log-odds of its image, (n - k) / k for k hidden tokens of n, added to its logits, here
+    and in what is returned: what is left to learn is which tokens, and not how many.
     A critic that reads the previous mask is shown one that hides the tokens of this mask and a random number more, as it
     stands before a step of sampling; showing it this very mask would give the answer away.
     """
     if target not in ("masked", "changed"):
         raise InputError(f"target is {target!r}; choose masked or changed")
-    hidden_id = getattr(generator, "mask_id", None) if mask_id is None else mask_id
-    if hidden_id is None:
-        raise InputError("the generator has no attribute mask_id; pass mask_id=")
+    generator, own = as_generator(generator), as_critic(unwrapped(critic))
     tokens = as_integers("tokens", tokens)
     mask = training_mask(seeds, tokens.shape[1])
     start, end = temperature_range(temperature)
     # The progress r of a sampler that hides gamma(r); its time, t/T, is 1 - r.
     heat = start if start == end else end + (start - end) * (1 - uniforms(seeds, 1, Use.RATIO)[:, 0])
-    with evaluating(generator):
-        proposal = propose(generator, tokens.masked_fill(mask, hidden_id), mask, labels, seeds, temperature=heat)
+    with evaluating(*generator.networks):
+        hidden = tokens.masked_fill(mask, generator.mask_id)
+        proposal = propose(generator, hidden, mask, labels, seeds, temperature=heat)
     originals = ~mask if target == "masked" else proposal.tokens == tokens
-    if getattr(unwrapped(critic), "reads_mask", False):
+    # Through `__call__` of what was given, and not of what is inside: wrappers for distributed training hook into the call.
+    if own.reads_mask:
         progress = uniforms(seeds, 1, Use.RATIO)[:, 0] * uniforms(seeds, 1, Use.PREVIOUS)[:, 0]
         previous = _mask_at(progress, seeds, tokens.shape[1])
-        logits = critic(proposal.tokens, labels, mask=previous)  # pyright: ignore[reportCallIssue]
+        logits = critic(proposal.tokens, labels, previous)
     else:
         logits = critic(proposal.tokens, labels)
-    if getattr(unwrapped(critic), "told_ratio", False):
+    if own.ratio_conditioned:
         logits = logits + _log_odds(mask)
     values = F.binary_cross_entropy_with_logits(logits.float(), originals.float(), reduction="none")
     return CriticLoss(values, logits, originals, proposal)
@@ -127,7 +126,7 @@ def _log_odds(mask: Tensor) -> Tensor:
 
 
 def generator_loss(
-    generator: Generator | nn.Module,
+    generator: nn.Module,
     tokens: Tensor,
     labels: Tensor | None,
     seeds: Tensor,
@@ -142,7 +141,7 @@ def generator_loss(
     tokens, own = as_integers("tokens", tokens), unwrapped(generator)
     mask = training_mask(seeds, tokens.shape[1])
     if drop_label:
-        if labels is None or not own.config.null_class:
+        if labels is None or not own.null_class:
             raise InputError(f"drop_label is {drop_label} but the generator was made without null_class")
         labels = labels.masked_fill(uniforms(seeds, 1, Use.DROP_LABEL)[:, 0] < drop_label, own.num_classes)
     # Through `__call__`, not `logits_at`: wrappers for distributed training hook into the call.

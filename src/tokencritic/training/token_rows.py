@@ -10,15 +10,14 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from tokencritic.contracts import MaskedGenerator, Scorer, TokenCritic
 from tokencritic.data.tokens import TokenArrays
 from tokencritic.distribution import unwrapped
 from tokencritic.errors import InputError
 from tokencritic.image_forms import to_pil
 from tokencritic.pictures.grids import grid
 from tokencritic.randomness import example_seeds
-from tokencritic.sampling.loop import sample
-from tokencritic.sampling.propose import AnyGenerator
-from tokencritic.sampling.scorers import Scorer
+from tokencritic.sampling.starts import sample
 from tokencritic.tokenizers.tokenizer import Tokenizer
 from tokencritic.training.task import Task
 
@@ -71,12 +70,16 @@ def sizes_of(arrays: TokenArrays) -> dict[str, int]:
     return {**sizes, "num_classes": len(arrays.class_names)}
 
 
-def check_fit(what: str, model: Any, arrays: TokenArrays) -> None:
-    """The model has the tokens' sizes, where it has them as attributes; it may be one without classes."""
+def check_fit(what: str, model: MaskedGenerator | TokenCritic, arrays: TokenArrays) -> None:
+    """Raises InputError unless the model has the tokens' sizes; it may be one without classes."""
+    own = {
+        "num_tokens": model.num_tokens,
+        "codebook_size": model.codebook_size,
+        "num_classes": model.num_classes or None,
+    }
     for name, right in sizes_of(arrays).items():
-        own = getattr(model, name, None)
-        if own not in ((None, right, 0) if name == "num_classes" else (None, right)):
-            raise InputError(f"the {what}'s {name} is {own} but the tokens' is {right}; they must be equal")
+        if own[name] not in (None, right):
+            raise InputError(f"the {what}'s {name} is {own[name]} but the tokens' is {right}; they must be equal")
 
 
 class TokenTask(Task[Any]):
@@ -106,7 +109,7 @@ class TokenTask(Task[Any]):
         self.num_classes, self.tokenizer, self.num_images = model.num_classes, tokenizer, self.rows.num_images
 
     @abstractmethod
-    def sampler(self, model: Any) -> tuple[AnyGenerator, Scorer]:
+    def sampler(self, model: Any) -> tuple[MaskedGenerator, Scorer]:
         """The generator and the scorer whose samples are shown. model: the trained one, without a wrapper."""
 
     @torch.no_grad()
