@@ -64,6 +64,11 @@ def shifted(images: Tensor, seeds: Tensor, most: int) -> Tensor:
     height, width = images.shape[2:]
     choices = 2 * most + 1  # a seed is a hash: its remainders are as good as draws
     down, right = seeds % choices, seeds // choices % choices
-    windows = F.pad(images, (most, most, most, most)).unfold(2, height, 1).unfold(3, width, 1)  # b c 2m+1 2m+1 h w
-    moved = windows[torch.arange(len(images), device=images.device), :, down, right]  # b c h w
-    return moved.contiguous(memory_format=torch.channels_last)
+    # fmt: off
+    padded = F.pad(images, (most, most, most, most))                                           # b c h+2m w+2m
+    rows = torch.arange(height, device=images.device) + down[:, None]                          # b h
+    columns = torch.arange(width, device=images.device) + right[:, None]                       # b w
+    examples = torch.arange(len(images), device=images.device)[:, None, None]                  # b 1 1
+    moved = padded.permute(0, 2, 3, 1)[examples, rows[:, :, None], columns[:, None]]           # b h w c
+    # fmt: on
+    return moved.permute(0, 3, 1, 2)
