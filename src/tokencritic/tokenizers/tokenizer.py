@@ -47,7 +47,7 @@ class Tokenizer(SavedModel):
             raise InputError(f"image_size is {config.image_size}{around}; it must be a positive multiple of {factor}")
         side = size // factor
         self.image_size, self.channels, self.codebook_size = config.image_size, config.channels, config.codebook_size
-        self.grid, self.num_tokens = (side, side), side * side
+        self.grid, self.num_tokens, self.margin = (side, side), side * side, margin
 
     @property
     @abstractmethod

@@ -14,7 +14,7 @@ from tokencritic.errors import InputError
 from tokencritic.image_forms import to_pil
 from tokencritic.masking import Schedule
 from tokencritic.models.generator import Generator
-from tokencritic.pictures.grids import grid
+from tokencritic.pictures.grids import image_grid
 from tokencritic.sampling.inputs import device_of
 from tokencritic.sampling.loop import sample
 from tokencritic.sampling.propose import AnyGenerator
@@ -121,4 +121,4 @@ def samples_picture(generator: AnyGenerator, scorer: Scorer, tokenizer: Tokenize
     labels = [column * classes // _COLUMNS for column in range(_COLUMNS)] * _ROWS if classes else None
     tokens = sample(generator, scorer, labels, range(_COLUMNS * _ROWS), steps=_STEPS)
     images = tokenizer.decode(tokens).float().cpu().permute(0, 2, 3, 1).numpy()
-    return grid([to_pil(image) for image in images], _COLUMNS)
+    return image_grid([to_pil(image) for image in images], _COLUMNS)
