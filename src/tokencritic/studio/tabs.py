@@ -13,16 +13,8 @@ from PIL import ImageOps
 
 from tokencritic.errors import InputError
 from tokencritic.sampling.settings import Sampler
-from tokencritic.studio import markup
-from tokencritic.studio.controls import (
-    QUIET,
-    class_labels,
-    class_names,
-    one_class,
-    seed_control,
-    settings_controls,
-    settings_values,
-)
+from tokencritic.studio import controls, markup
+from tokencritic.studio.controls import QUIET, settings_controls, settings_values
 from tokencritic.studio.requests import as_integer
 from tokencritic.studio.service import Busy, Job, Service
 from tokencritic.studio.views import png
@@ -148,14 +140,14 @@ def compare_tab(service: Service, page: gr.Blocks) -> None:
 
 def _what_controls(service: Service, num: int) -> list[Any]:
     classes = gr.Dropdown(
-        class_names(service), multiselect=True, label="Classes", info="They take turns; none means all of them"
+        controls.class_names(service), multiselect=True, label="Classes", info="They take turns; none means all of them"
     )
     most = service.limits.images
-    return [classes, gr.Slider(1, most, value=min(num, most), step=1, label="How many images"), seed_control()]
+    return [classes, gr.Slider(1, most, value=min(num, most), step=1, label="How many images"), controls.seed_control()]
 
 
 def _what_values(service: Service, classes: Any, num: Any, seed: Any) -> dict[str, Any]:
-    return {"classes": class_labels(service, classes or []), "num": num, "seed": seed}
+    return {"classes": controls.class_labels(service, classes or []), "num": num, "seed": seed}
 
 
 def refine_tab(service: Service, page: gr.Blocks, to_refine: gr.Button, tabs: gr.Tabs) -> None:
@@ -175,11 +167,11 @@ def refine_tab(service: Service, page: gr.Blocks, to_refine: gr.Button, tabs: gr
     with gr.Row():
         with gr.Column(scale=1, min_width=280):
             picture = _picture_input(service, "refine", to_refine, tabs)
-            label = one_class(service, "Class of the picture")
+            label = controls.one_class(service, "Class of the picture")
             share = gr.Slider(
                 10, 90, value=60, step=5, label="Share drawn again, %", info="What the sampler trusts least"
             )
-            inputs = [picture, label, share, seed_control()]
+            inputs = [picture, label, share, controls.seed_control()]
             inputs += settings_controls(service, service.pipe.refinement_settings(), refining=True, ranked=False)
             button = tab.buttons("Refine")
         with gr.Column(scale=2, min_width=280):
@@ -219,7 +211,7 @@ def edit_tab(service: Service, page: gr.Blocks, to_edit: gr.Button, tabs: gr.Tab
                 for name, most in (("right", width - 1), ("down", height - 1)):
                     label = f"Move {name}, tokens"
                     inputs.append(gr.Slider(-most, most, value=0, step=1, label=label, min_width=120))
-            inputs += [one_class(service, "Class to draw"), seed_control()]
+            inputs += [controls.one_class(service, "Class to draw"), controls.seed_control()]
             inputs += settings_controls(service, service.pipe.settings(candidates=1), ranked=False)
             button = tab.buttons("Draw anew")
         with gr.Column(scale=2, min_width=280):
@@ -256,4 +248,4 @@ def _picture_input(service: Service, kind: str, button: gr.Button, tabs: gr.Tabs
 
 def _class(service: Service, name: Any) -> dict[str, Any]:
     """What a dropdown holds, as `Requests` takes it."""
-    return {"class": class_labels(service, [name])[0]} if name else {}
+    return {"class": controls.class_labels(service, [name])[0]} if name else {}

@@ -1,11 +1,10 @@
 """What a job does: the pipeline's calls with a watcher at each step, what comes of them, and the same as a command line."""
 
-import math
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import torch
 from PIL import Image
@@ -25,12 +24,9 @@ from tokencritic.tokenizers import regions
 BATCH_SIZE = 64  # as on the command line, so that both compute the same to the last bit
 
 
-class Watcher(Protocol):
-    """A listener that is told of each step; what it raises ends the job."""
-
-    def __call__(self, done: int, total: int, tokens: Tensor | None, /) -> None:
-        """done, total: steps. tokens: (b, n), the images as they are now, if they may be shown."""
-        ...
+# Called at each step with the steps done, all of them, and the tokens (b, n) of the images as they are now, or None where
+# these may not be shown; what it raises ends the job.
+Watcher = Callable[[int, int, Tensor | None], None]
 
 
 @dataclass(frozen=True)
@@ -91,19 +87,17 @@ class Generate(Work):
     kind = "generate"
 
     def carry_out(self, pipe: TokenCriticPipeline, watch: Watcher) -> Result:
-        totals = [self._loops(settings) * settings.steps for settings in self.variants]
-        sets = []
-        for number, settings in enumerate(self.variants):
+        seeds, sets = as_seeds(self.seed, len(self.labels)), []
+        counts = [max(1, BATCH_SIZE // settings.candidates) for settings in self.variants]
+        totals = [len(seeds.split(count)) * one.steps for count, one in zip(counts, self.variants, strict=True)]
+        for number, (settings, count) in enumerate(zip(self.variants, counts, strict=True)):
             # Images are not decoded on the way where times are compared.
-            steps = _Steps(watch, settings, sum(totals[:number]), sum(totals), shown=len(self.variants) == 1)
-            start, tokens, images = time.perf_counter(), [], []
-            count = max(1, BATCH_SIZE // settings.candidates)
-            seeds = as_seeds(self.seed, len(self.labels))
+            making = _Making(pipe, watch, settings, sum(totals[:number]), sum(totals), shown=len(self.variants) == 1)
+            tokens, images = [], []
             for labels, some in zip(self.labels.split(count), seeds.split(count), strict=True):
-                tokens.append(pipe.sample_tokens(labels, some, settings, BATCH_SIZE, steps.on_step_end))
+                tokens.append(pipe.sample_tokens(labels, some, settings, BATCH_SIZE, making.on_step_end))
                 images += pipe.images(tokens[-1], batch_size=BATCH_SIZE)
-            seconds = time.perf_counter() - start
-            sets.append(_image_set(pipe, settings, self.labels, torch.cat(tokens), images, seconds, steps.trace))
+            sets.append(making.finish(self.labels, torch.cat(tokens), images))
         return Result(tuple(sets))
 
     def command(self, model: str, class_names: Sequence[str], made: ImageSet) -> str:
@@ -111,12 +105,6 @@ class Generate(Work):
         if self.classes is not None:
             words += ["--classes", *(class_word(label, class_names) for label in self.classes)]
         return _command(words, made.settings)
-
-    def _loops(self, settings: SamplingSettings) -> int:
-        """How often the loop runs from its first step."""
-        count = max(1, BATCH_SIZE // settings.candidates)
-        sizes = [len(labels) for labels in self.labels.split(count)]
-        return sum(math.ceil(size * settings.candidates / BATCH_SIZE) for size in sizes)
 
 
 class Compare(Generate):
@@ -152,13 +140,10 @@ class Refine(Work):
     def carry_out(self, pipe: TokenCriticPipeline, watch: Watcher) -> Result:
         watch(0, 1, None)
         before = _reconstructed(pipe, self.picture, self.label)
-        labels, start, settings = torch.tensor(before.labels), time.perf_counter(), self.settings
-        steps = _Steps(watch, settings, 0, math.ceil(settings.candidates / BATCH_SIZE) * settings.steps)
-        given = before.tokens, labels, self.seed, settings
-        tokens = pipe.refine_tokens(*given, BATCH_SIZE, steps.on_step_end, ratio=self.ratio)
-        images = pipe.images(tokens, batch_size=BATCH_SIZE)
-        seconds = time.perf_counter() - start
-        after = _image_set(pipe, settings, labels, tokens, images, seconds, steps.trace, self.ratio)
+        labels, making = torch.tensor(before.labels), _Making(pipe, watch, self.settings)
+        given = before.tokens, labels, self.seed, self.settings
+        tokens = pipe.refine_tokens(*given, BATCH_SIZE, making.on_step_end, ratio=self.ratio)
+        after = making.finish(labels, tokens, pipe.images(tokens, batch_size=BATCH_SIZE), self.ratio)
         return Result((after,), self.picture, before)
 
     def command(self, model: str, class_names: Sequence[str], made: ImageSet) -> str:
@@ -185,75 +170,61 @@ class Edit(Work):
         if label is None:  # the classifier is asked about the picture as it was given, whole
             label = int(pipe.classify(pipe.encode(self.picture)))
         before = _reconstructed(pipe, moved, label)
-        region, labels, start = self.region | bare, torch.tensor(before.labels), time.perf_counter()
-        steps = _Steps(watch, self.settings, 0, self.settings.steps)
-        tokens = _edit_tokens(pipe, before.tokens, region, labels, self.seed, self.settings, steps)
-        images = pipe.images(tokens)
-        seconds = time.perf_counter() - start
-        after = _image_set(pipe, self.settings, labels, tokens, images, seconds, steps.trace)
-        return Result((after,), self.picture, before, region)
+        region, labels = self.region | bare, torch.tensor(before.labels)
+        making, guidance = _Making(pipe, watch, self.settings), self.settings.guidance
+        generator = pipe.generator if guidance == 1 else pipe.generator.guided(guidance)
+        scorer = self.settings.scorer(pipe.critic, pipe.tokenizer.grid)
+        loop = self.settings.loop_arguments()
+        given = before.tokens, region, labels, self.seed
+        tokens = edit(generator, scorer, *given, on_step=making.on_step, **loop).cpu()
+        return Result((making.finish(labels, tokens, pipe.images(tokens)),), self.picture, before, region)
 
 
-class _Steps:
-    """Counts the steps of several loops, one after the other, as one, and records the first images of them."""
+class _Making:
+    """The making of one image set: its steps are counted, timed and told, and the first images of them recorded.
+
+    before, total: steps of the whole job before this one, and in all. shown: whether images may be shown as they form.
+    """
 
     def __init__(
-        self, watch: Watcher, settings: SamplingSettings, before: int, total: int, *, shown: bool = True
+        self,
+        pipe: TokenCriticPipeline,
+        watch: Watcher,
+        settings: SamplingSettings,
+        before: int = 0,
+        total: int | None = None,
+        *,
+        shown: bool = True,
     ) -> None:
-        self.watch, self.before, self.total, self.steps = watch, before, total, settings.steps
+        self.pipe, self.watch, self.settings, self.before = pipe, watch, settings, before
+        self.total = settings.steps if total is None else total
         self.trace = Trace(MOST_IMAGES) if settings.candidates == 1 else None  # of several, the chosen one is not known
         self.shown = shown and self.trace is not None
-        self._previous, self._loops = -1, 0
+        self._start, self._previous, self._loops = time.perf_counter(), -1, 0
 
     def on_step_end(self, pipe: Any, index: int, step_time: float, tensors: dict[str, Tensor]) -> None:
-        """For a pipeline."""
+        """For a pipeline, which may run its loop several times, one batch after the other."""
         if self.trace is not None:
             self.trace.on_step_end(pipe, index, step_time, tensors)
-        self._tell(index, tensors["tokens"])
+        self._loops += index <= self._previous
+        self._previous = index
+        done = self.before + self._loops * self.settings.steps + index
+        self.watch(min(done, self.total), self.total, tensors["tokens"] if self.shown else None)
 
     def on_step(self, proposal: Proposal, scores: Tensor | None, mask: Tensor) -> None:
         """For a sampler."""
-        if self.trace is not None:
-            self.trace(proposal, scores, mask)
-        self._tell(proposal.step.index, proposal.tokens)
+        tensors = {"tokens": proposal.tokens, "hidden": mask} | ({} if scores is None else {"scores": scores})
+        self.on_step_end(self.pipe, proposal.step.index, proposal.step.time, tensors)
 
-    def _tell(self, index: int, tokens: Tensor) -> None:
-        if index <= self._previous:
-            self._loops += 1
-        self._previous = index
-        done = self.before + self._loops * self.steps + index
-        self.watch(min(done, self.total), self.total, tokens if self.shown else None)
-
-
-def _edit_tokens(
-    pipe: TokenCriticPipeline,
-    tokens: Tensor,
-    region: Tensor,
-    labels: Tensor,
-    seed: int,
-    settings: SamplingSettings,
-    steps: _Steps,
-) -> Tensor:
-    generator = pipe.generator if settings.guidance == 1 else pipe.generator.guided(settings.guidance)
-    scorer = settings.scorer(pipe.critic, pipe.tokenizer.grid)
-    arguments = settings.loop_arguments()
-    return edit(generator, scorer, tokens, region, labels, seed, on_step=steps.on_step, **arguments).cpu()
-
-
-def _image_set(
-    pipe: TokenCriticPipeline,
-    settings: SamplingSettings,
-    labels: Tensor,
-    tokens: Tensor,
-    images: Sequence[Image.Image],
-    seconds: float,
-    trace: Trace | None,
-    refine_ratio: float | None = None,
-) -> ImageSet:
-    """The images with what is to be told of them."""
-    passes = settings.passes(tokens.shape[1], pipe.critic is not None, refine_ratio)
-    scores = _critic_scores(pipe, tokens, labels)
-    return ImageSet(settings, tuple(labels.tolist()), tuple(images), tokens, trace, passes, seconds, scores)
+    def finish(
+        self, labels: Tensor, tokens: Tensor, images: Sequence[Image.Image], refine_ratio: float | None = None
+    ) -> ImageSet:
+        """The images with what is to be told of them."""
+        seconds, has_critic = time.perf_counter() - self._start, self.pipe.critic is not None
+        passes = self.settings.passes(tokens.shape[1], has_critic, refine_ratio)
+        scores = _critic_scores(self.pipe, tokens, labels)
+        classes = tuple(labels.tolist())
+        return ImageSet(self.settings, classes, tuple(images), tokens, self.trace, passes, seconds, scores)
 
 
 def _reconstructed(pipe: TokenCriticPipeline, picture: Image.Image, label: int | None) -> ImageSet:
