@@ -16,7 +16,7 @@ from tokencritic.data.transforms import Preprocess, to_float
 from tokencritic.evaluation.features import InceptionFeatures
 from tokencritic.evaluation.measures import statistics_fid
 from tokencritic.evaluation.moments import image_statistics
-from tokencritic.pictures.grids import grid, save
+from tokencritic.pictures.grids import image_grid, save
 from tokencritic.pipeline import to_pil
 from tokencritic.tokenizers.loading import load_tokenizer
 from tokencritic.tokenizers.quantizer import code_counts, perplexity
@@ -49,7 +49,7 @@ def main() -> None:
     if arguments.picture:
         first = [i for label in range(len(source.class_names)) for i in np.flatnonzero(labels == label)[:2]]
         rows = [to_pil(x) for side in (images, again) for x in side[first].permute(0, 2, 3, 1).numpy()]
-        save(grid(rows, columns=len(first)), arguments.picture)
+        save(image_grid(rows, columns=len(first)), arguments.picture)
         print(f"wrote {arguments.picture}", flush=True)
     inception = InceptionFeatures.load(arguments.inception)
     real, fake = (image_statistics(inception, side.split(50)) for side in (images, again))

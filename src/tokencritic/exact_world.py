@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from tokencritic.errors import InputError
-from tokencritic.masking import Schedule, mask_ratio
+from tokencritic.masking import mask_ratio
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,11 +30,10 @@ class MarkovWorld:
     error: float = 0.0
 
     def __post_init__(self) -> None:
-        rows = (self.states + 1) ** self.num_tokens
+        rows = (self.codebook_size + 1) ** self.num_tokens
         if rows > 2**20:
-            raise InputError(
-                f"num_tokens is {self.num_tokens} and states {self.states}: {rows} rows are too many to list"
-            )
+            sizes = f"num_tokens is {self.num_tokens} and states {self.codebook_size}"
+            raise InputError(f"{sizes}: {rows} rows are too many to list")
 
     @classmethod
     def random(cls, num_tokens: int, states: int, classes: int = 1, seed: int = 0, error: float = 0.0) -> "MarkovWorld":
@@ -44,30 +43,22 @@ class MarkovWorld:
         probabilities = logits.softmax(-1)
         return cls(probabilities[:, 0], probabilities[:, 1:], num_tokens, error)
 
-    @property
-    def classes(self) -> int:
-        return self.initial.shape[0]
-
-    @property
-    def states(self) -> int:
-        return self.initial.shape[1]
-
     # What a sampler asks a generator for.
     @property
     def codebook_size(self) -> int:
-        return self.states
+        return self.initial.shape[1]
 
     @property
     def mask_id(self) -> int:
-        return self.states
+        return self.codebook_size
 
     @property
     def num_classes(self) -> int:
-        return self.classes
+        return self.initial.shape[0]
 
     @property
     def num_labels(self) -> int:
-        return self.classes
+        return self.num_classes
 
     def __call__(self, masked_tokens: Tensor, labels: Tensor | None) -> Tensor:
         """The generator: exact log p(x_j | visible tokens, class). (b, n) -> (b, n, states)."""
@@ -79,12 +70,14 @@ class MarkovWorld:
 
     def row(self, masked_tokens: Tensor) -> Tensor:
         """The row of each masked sequence in the tables: its digits in base states + 1. (..., n) -> (...)."""
-        return (masked_tokens * (self.states + 1) ** torch.arange(self.num_tokens - 1, -1, -1)).sum(-1)
+        return (masked_tokens * (self.codebook_size + 1) ** torch.arange(self.num_tokens - 1, -1, -1)).sum(-1)
 
     @cached_property
     def sequences(self) -> Tensor:
         """All masked sequences, row by row: ((states + 1) ** n, n)."""
-        return torch.cartesian_prod(*[torch.arange(self.states + 1)] * self.num_tokens).reshape(-1, self.num_tokens)
+        return torch.cartesian_prod(*[torch.arange(self.codebook_size + 1)] * self.num_tokens).reshape(
+            -1, self.num_tokens
+        )
 
     @cached_property
     def complete(self) -> Tensor:
@@ -100,11 +93,11 @@ class MarkovWorld:
     def log_marginals(self) -> Tensor:
         """(classes, rows, n, states) float32."""
         marginals = self._forward_backward[1]
-        return ((1 - self.error) * marginals + self.error / self.states).log().float()
+        return ((1 - self.error) * marginals + self.error / self.codebook_size).log().float()
 
     @cached_property
     def _forward_backward(self) -> tuple[Tensor, Tensor]:
-        states, n = torch.arange(self.states), self.num_tokens
+        states, n = torch.arange(self.codebook_size), self.num_tokens
         seen = (self.sequences[..., None] == states) | (self.sequences[..., None] == self.mask_id)  # rows n s
         seen = seen.double()[None]  # 1 rows n s
         forward = [self.initial[:, None] * seen[:, :, 0]]  # c rows s
@@ -123,37 +116,30 @@ class MarkovWorld:
         p(m | x-hat_0) is proportional to p(m) p(visible tokens) prod over hidden j of p_theta(x-hat_0,j | visible tokens).
         """
         images = self.sequences[self.complete]  # i n
-        kept = torch.zeros(self.classes, len(images), self.num_tokens, dtype=torch.float64)
-        total = torch.zeros(self.classes, len(images), dtype=torch.float64)
+        kept = torch.zeros(self.num_classes, len(images), self.num_tokens, dtype=torch.float64)
+        total = torch.zeros(self.num_classes, len(images), dtype=torch.float64)
         log_marginals = self.log_marginals.double()
         for bits, weight in self.mask_probabilities().items():
             mask = torch.tensor(bits)
             rows = self.row(images.masked_fill(mask, self.mask_id))  # i
-            drawn = log_marginals[:, rows].gather(-1, images[None, ..., None].expand(self.classes, -1, -1, 1))[..., 0]
+            drawn = log_marginals[:, rows].gather(-1, images[None, ..., None].expand(self.num_classes, -1, -1, 1))[
+                ..., 0
+            ]
             likelihood = weight * self.probabilities[:, rows] * drawn[..., mask].sum(-1).exp()  # c i
             total += likelihood
             kept += likelihood[..., None] * ~mask
-        logits = torch.zeros(self.classes, len(self.sequences), self.num_tokens)
+        logits = torch.zeros(self.num_classes, len(self.sequences), self.num_tokens)
         logits[:, self.complete] = (kept / total[..., None]).logit().float()
         return logits
 
-    def mask_probabilities(self, schedule: Schedule = "cosine") -> dict[tuple[bool, ...], float]:
+    def mask_probabilities(self) -> dict[tuple[bool, ...], float]:
         """p(m) in training: t ~ U(0, 1), then ceil(gamma(t) n) tokens hidden at random; each mask, True = hidden."""
         masks = list(product([False, True], repeat=self.num_tokens))
         of_count = [0.0] * (self.num_tokens + 1)
         for count in range(1, self.num_tokens + 1):
-            upper, lower = (self._progress_at(r / self.num_tokens, schedule) for r in (count - 1, count))
+            upper, lower = (_progress_at(r / self.num_tokens) for r in (count - 1, count))
             of_count[count] = (upper - lower) / sum(sum(mask) == count for mask in masks)
         return {mask: of_count[sum(mask)] for mask in masks if sum(mask)}
-
-    def _progress_at(self, ratio: float, schedule: Schedule) -> float:
-        """The progress at which the falling schedule passes `ratio`, by bisection."""
-        low, high = 0.0, 1.0
-        for _ in range(60):
-            middle = (low + high) / 2
-            above = mask_ratio(torch.tensor(middle, dtype=torch.float64), schedule).item() > ratio
-            low, high = (middle, high) if above else (low, middle)
-        return low
 
     def distribution(self, tokens: Tensor) -> Tensor:
         """The empirical distribution of complete tokens (b, n) over the complete rows: (images,) float64."""
@@ -166,3 +152,13 @@ class MarkovWorld:
 
     def _classes_of(self, labels: Tensor | None, tokens: Tensor) -> Tensor:
         return torch.zeros(len(tokens), dtype=torch.int64) if labels is None else labels
+
+
+def _progress_at(ratio: float) -> float:
+    """The progress at which the falling mask ratio passes `ratio`, by bisection."""
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        above = mask_ratio(torch.tensor(middle, dtype=torch.float64)).item() > ratio
+        low, high = (middle, high) if above else (low, middle)
+    return low

@@ -8,7 +8,7 @@ from PIL import Image
 from tokencritic import Critic, Generator, TokenCriticPipeline, TransformerConfig
 from tokencritic.cli.main import main
 from tokencritic.models.classifier import Classifier, ClassifierConfig
-from tokencritic.pictures.colours import HIDDEN
+from tokencritic.pictures.look import HIDDEN
 from tokencritic.sampling.settings import SamplingSettings
 from tokencritic.tokenizers.compact import CompactConfig, CompactTokenizer
 

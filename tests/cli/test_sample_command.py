@@ -10,7 +10,7 @@ from PIL import Image
 from tokencritic import TokenCriticPipeline
 from tokencritic.cli.arguments import SAMPLERS, SETTINGS
 from tokencritic.cli.main import main
-from tokencritic.pictures import grid
+from tokencritic.pictures import image_grid
 from tokencritic.sampling.settings import Sampler, SamplingSettings
 
 
@@ -41,7 +41,7 @@ def test_the_flags_are_those_of_the_settings():
 def test_the_grid_names_the_classes_where_the_model_does(pipe, model, tmp_path):
     sampled(model, "--num", 4, "--out", tmp_path / "named")
     with Image.open(tmp_path / "named" / "grid.png") as named:
-        expected = grid(pipe([0, 1, 2, 0], num_inference_steps=4), names=["cat", "dog", "owl", "cat"])
+        expected = image_grid(pipe([0, 1, 2, 0], num_inference_steps=4), names=["cat", "dog", "owl", "cat"])
         assert np.array_equal(np.asarray(named), np.asarray(expected))
     TokenCriticPipeline(pipe.tokenizer, pipe.generator).save_pretrained(tmp_path / "model")
     sampled(tmp_path / "model", "--num", 4, "--out", tmp_path / "plain")

@@ -209,7 +209,7 @@ def row_weights():
     """How likely each masked sequence is in training, (classes, rows), the classes alike; and its hidden tokens."""
     hidden, known = WORLD.sequences == WORLD.mask_id, WORLD.mask_probabilities()
     chances = torch.tensor([known.get(tuple(mask), 0.0) for mask in hidden.tolist()], dtype=torch.float64)
-    return chances * WORLD.probabilities / WORLD.classes, hidden
+    return chances * WORLD.probabilities / WORLD.num_classes, hidden
 
 
 def test_the_bayes_critic_is_calibrated_and_one_too_sure_is_not(arrays, report):
@@ -236,11 +236,11 @@ def test_confidence_judges_as_well_as_it_must(report):
 
 def test_the_critic_judges_as_well_as_the_best_can(report):
     images, log_p = WORLD.sequences[WORLD.complete], WORLD.log_marginals.double()
-    seen = torch.zeros(WORLD.classes, len(images), dtype=torch.float64)
+    seen = torch.zeros(WORLD.num_classes, len(images), dtype=torch.float64)
     for bits, chance in WORLD.mask_probabilities().items():
         mask = torch.tensor(bits)
         rows = WORLD.row(images.masked_fill(mask, WORLD.mask_id))
-        drawn = log_p[:, rows].gather(-1, images[None, ..., None].expand(WORLD.classes, -1, -1, 1))[..., 0]
+        drawn = log_p[:, rows].gather(-1, images[None, ..., None].expand(WORLD.num_classes, -1, -1, 1))[..., 0]
         seen += chance * WORLD.probabilities[:, rows] * drawn[..., mask].sum(-1).exp()
     assert seen.sum(1).tolist() == pytest.approx([1, 1])
     logits = WORLD.critic_logits[:, WORLD.complete]

@@ -4,8 +4,8 @@ from pictures.toy import ToyTokenizer, count, toy_trace
 from PIL import Image, ImageSequence
 
 from tokencritic.errors import InputError
-from tokencritic.pictures import film_strip, run_of, save_animation, step_frames, write_steps
-from tokencritic.pictures.colours import GROUND, HIDDEN, TAKEN_BACK
+from tokencritic.pictures import film_strip, run_of, step_frames, write_steps
+from tokencritic.pictures.look import GROUND, HIDDEN, TAKEN_BACK
 
 RUN = run_of("critic", toy_trace(3))
 FRAMES = step_frames(RUN, ToyTokenizer())
@@ -20,17 +20,17 @@ def read(file):
 
 
 def test_a_webp_holds_every_frame_exactly(tmp_path):
-    save_animation(FRAMES, tmp_path / "steps.webp", 250, 2000)
+    write_steps(tmp_path / "steps.webp", RUN, ToyTokenizer())
     frames, milliseconds, loop = read(tmp_path / "steps.webp")
     assert all((a == np.asarray(b)).all() for a, b in zip(frames, FRAMES, strict=True))
-    assert milliseconds == [250, 250, 250, 2000]
+    assert milliseconds == [400, 400, 400, 3000]
     assert loop == 0
 
 
 def test_a_gif_holds_every_frame_in_nearly_its_colours_and_flat_colours_exactly(tmp_path):
-    save_animation(FRAMES, tmp_path / "steps.GIF", 250, 2000)
+    write_steps(tmp_path / "steps.GIF", RUN, ToyTokenizer())
     frames, milliseconds, loop = read(tmp_path / "steps.GIF")
-    assert milliseconds == [250, 250, 250, 2000]
+    assert milliseconds == [400, 400, 400, 3000]
     assert loop == 0
     for pixels, frame in zip(frames, FRAMES, strict=True):
         assert np.abs(pixels.astype(int) - np.asarray(frame)).mean() < 2
@@ -70,7 +70,7 @@ def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Image.Image, "save", fail)
     with pytest.raises(OSError, match="No space left"):
-        save_animation(FRAMES, file)
+        write_steps(file, RUN, ToyTokenizer())
     assert [path.name for path in tmp_path.iterdir()] == ["steps.gif"]
     assert file.read_bytes() == b"old"
 
@@ -78,13 +78,10 @@ def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda folder: save_animation([], folder / "a.gif"), "frames is empty"),
-        (lambda folder: save_animation(FRAMES, folder / "a.mp4"), "ends in '.mp4'; an animation is written as .gif or"),
-        (lambda folder: save_animation(FRAMES, folder / "a.gif", 5), "milliseconds is 5; it must be at least 20"),
-        (lambda folder: save_animation([FRAMES[0], FRAMES[0].crop((0, 0, 9, 9))], folder / "a.gif"), "different sizes"),
         (lambda folder: write_steps(folder / "a.jpg", RUN, ToyTokenizer()), "ends in '.jpg'; steps are written as"),
         (lambda folder: write_steps(folder / "a", RUN, ToyTokenizer()), "ends in ''"),
         (lambda folder: write_steps(folder / "a.png", [], ToyTokenizer()), "runs is empty"),
+        (lambda folder: write_steps(folder / "a.gif", [], ToyTokenizer()), "runs is empty"),
     ],
 )
 def test_bad_input_is_named_and_nothing_is_written(tmp_path, call, message):

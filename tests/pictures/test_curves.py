@@ -11,7 +11,7 @@ from pictures.toy import toy_trace
 from PIL import Image
 
 from tokencritic.errors import InputError
-from tokencritic.pictures.curves import draw, pareto_front, tradeoff_figures
+from tokencritic.pictures.figures import draw_tradeoff, pareto_front, tradeoff_figures
 from tokencritic.pictures.steps import run_of
 from tokencritic.sampling.settings import Sampler
 
@@ -33,7 +33,7 @@ def test_the_front_is_what_no_other_row_beats(points):
 
 def test_every_row_is_drawn_in_its_place_and_the_legend_names_samplers_and_passes():
     rows = [row(4.0, 9.0), row(3.0, 8.0, fid_spread=0.5, is_spread=math.nan), row(5.0, 9.5, "confidence", 18)]
-    figure = draw(rows, ["is"])
+    figure = draw_tradeoff(rows, ["is"])
     axes = figure.axes[0]
     points = {tuple(np.ravel(line.get_xydata())) for line in axes.lines if line.get_marker() not in ("None", "", None)}
     assert points == {(9.0, 4.0), (8.0, 3.0), (9.5, 5.0)}
@@ -52,12 +52,12 @@ def test_the_figures_that_the_measures_allow_are_written(tmp_path):
     without = [{name: one[name] for name in ("sampler", "passes", "fid", "recall", "precision")} for one in rows]
     assert [path.name for path in tradeoff_figures(without, tmp_path)] == ["fid_recall_precision.png"]
     with pytest.raises(InputError, match="rows is empty"):
-        draw([], ["is"])
+        tradeoff_figures([], tmp_path)
 
 
 def test_no_sampler_is_left_out_and_no_two_look_alike():
     samplers = get_args(Sampler)
-    figure = draw([row(1 + place, place, sampler) for place, sampler in enumerate(samplers)], ["is"])
+    figure = draw_tradeoff([row(1 + place, place, sampler) for place, sampler in enumerate(samplers)], ["is"])
     lines = [line for line in figure.axes[0].lines if line.get_linestyle() != "None"]
     assert len({line.get_color() for line in lines}) == len(samplers)
     assert all(run_of(sampler, toy_trace()).name for sampler in samplers)

@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 from tokencritic.evaluation.diagnosis import Judged, held_out_report
-from tokencritic.pictures.diagnosis import (
+from tokencritic.pictures.figures import (
     diagnosis_figures,
     draw_auc,
     draw_calibration,

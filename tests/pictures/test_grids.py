@@ -3,7 +3,7 @@ import pytest
 from PIL import Image
 
 from tokencritic.errors import InputError
-from tokencritic.pictures.grids import grid
+from tokencritic.pictures.grids import image_grid
 
 
 def squares(count, size=4):
@@ -11,33 +11,33 @@ def squares(count, size=4):
 
 
 def test_images_stand_in_reading_order_on_white():
-    pixels = np.asarray(grid(squares(5), columns=3, gap=1, scale=2))
-    assert pixels.shape == (8 + 1 + 8, 3 * 8 + 2, 3)
-    assert [pixels[0, 0, 0], pixels[0, 9, 0], pixels[0, 18, 0], pixels[9, 0, 0], pixels[9, 9, 0]] == [
+    pixels = np.asarray(image_grid(squares(5), columns=3, scale=2))
+    assert pixels.shape == (8 + 2 + 8, 3 * 8 + 4, 3)
+    assert [pixels[0, 0, 0], pixels[0, 10, 0], pixels[0, 20, 0], pixels[10, 0, 0], pixels[10, 10, 0]] == [
         10,
         20,
         30,
         40,
         50,
     ]
-    assert (pixels[:, 8] == 255).all()
-    assert (pixels[9:, 18:] == 255).all()
+    assert (pixels[:, 8:10] == 255).all()
+    assert (pixels[10:, 20:] == 255).all()
 
 
 def test_small_images_are_enlarged_and_the_grid_is_square():
-    assert grid(squares(16, 28), gap=0).size == (4 * 84, 4 * 84)
+    assert image_grid(squares(16, 28)).size == (4 * 84 + 6, 4 * 84 + 6)
 
 
 def test_nothing_and_unequal_sizes_are_refused():
     with pytest.raises(InputError, match="images is empty"):
-        grid([])
+        image_grid([])
     with pytest.raises(InputError, match="different sizes"):
-        grid([*squares(1, 4), *squares(1, 5)])
+        image_grid([*squares(1, 4), *squares(1, 5)])
 
 
 def test_names_stand_below_their_images_and_the_images_stay_whole():
     names = ["Bag", "", "a name that is much too long for its image"]
-    pixels = np.asarray(grid(squares(3, 30), columns=3, scale=2, names=names))
+    pixels = np.asarray(image_grid(squares(3, 30), columns=3, scale=2, names=names))
     assert pixels.shape == (8 + 60 + 20 + 8, 8 + 3 * (60 + 8), 3)
     for index, written in enumerate((True, False, True)):
         left = 8 + index * 68
@@ -48,8 +48,8 @@ def test_names_stand_below_their_images_and_the_images_stay_whole():
 
 def test_what_makes_no_grid_is_refused():
     with pytest.raises(InputError, match="names has 1 entries for 2 images"):
-        grid(squares(2), names=["one"])
+        image_grid(squares(2), names=["one"])
     with pytest.raises(InputError, match="columns is 0; it must be at least 1"):
-        grid(squares(2), columns=0)
+        image_grid(squares(2), columns=0)
     with pytest.raises(InputError, match="scale is -1; it must be at least 1"):
-        grid(squares(2), scale=-1)
+        image_grid(squares(2), scale=-1)

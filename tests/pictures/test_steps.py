@@ -3,8 +3,8 @@ import pytest
 from pictures.toy import ToyTokenizer, count, places, toy_pixels, toy_trace
 
 from tokencritic.errors import InputError
-from tokencritic.pictures import Run, before_and_after, film_strip, run_of, step_frames
-from tokencritic.pictures.colours import HIDDEN, TAKEN_BACK, colour_scale
+from tokencritic.pictures import TracedRun, before_and_after, film_strip, run_of, step_frames
+from tokencritic.pictures.look import HIDDEN, TAKEN_BACK, colour_scale
 from tokencritic.pictures.panels import hidden_panels, magnify, score_panels
 
 GRID = 3, 4
@@ -97,7 +97,7 @@ def test_two_runs_go_on_together_and_one_that_skips_a_step_waits():
 
 def test_runs_of_different_lengths_begin_and_end_together():
     short, long = toy_trace(3, (1, 2), seed=1), toy_trace(3, (1, 2, 3, 4), seed=2)
-    frames = step_frames([Run("short", short.steps), Run("long", long.steps)], ToyTokenizer())
+    frames = step_frames([TracedRun("short", short.steps), TracedRun("long", long.steps)], ToyTokenizer())
     assert len(frames) == 4
     assert all(places(frames[-1], panels(trace.steps[-1], 1, 15)[0]) for trace in (short, long))
     assert all(places(frames[2], panels(trace.steps[place], 1, 15)[0]) for trace, place in ((short, 0), (long, 2)))
@@ -105,7 +105,7 @@ def test_runs_of_different_lengths_begin_and_end_together():
 
 def test_a_film_strip_shows_the_steps_from_left_to_right():
     trace = toy_trace(4, range(2, 7))
-    strip = film_strip(run_of("critic", trace), ToyTokenizer(), images=[2], most_steps=None)
+    strip = film_strip(run_of("critic", trace), ToyTokenizer(), images=[2])
     corners = [[places(strip, panel)[0] for panel in panels(step, 2, 8)] for step in trace.steps]
     assert [corner[0][0] for corner in corners] == [132 + i * (128 + 6) for i in range(5)]
     for corner in corners[:-1]:  # the last step's first and last panel are equal
@@ -168,20 +168,18 @@ def test_the_same_steps_give_the_same_pixels():
     ("call", "message"),
     [
         (lambda: run_of("greedy", toy_trace()), "sampler is 'greedy'; choose one of critic, chance, confidence"),
-        (lambda: Run("mine", []), "the run 'mine' has no steps"),
+        (lambda: TracedRun("mine", []), "the run 'mine' has no steps"),
         (lambda: step_frames([], ToyTokenizer()), "runs is empty"),
         (lambda: step_frames(run_of("critic", toy_trace()), ToyTokenizer(), ["a"]), "names has 1 entries for 2 images"),
         (
             lambda: step_frames([run_of("critic", toy_trace(n)) for n in (2, 3)], ToyTokenizer()),
             "the runs have 2 and 3 images",
         ),
-        (lambda: step_frames(run_of("critic", toy_trace()), ToyTokenizer(), most_images=0), "most_images is 0"),
         (
             lambda: film_strip(run_of("critic", toy_trace()), ToyTokenizer(), images=[2]),
             "images holds 2; expected 0 to 1",
         ),
         (lambda: film_strip(run_of("critic", toy_trace()), ToyTokenizer(), images=[]), "images is empty"),
-        (lambda: film_strip(run_of("critic", toy_trace()), ToyTokenizer(), most_steps=1), "most_steps is 1"),
         (lambda: before_and_after(toy_trace(), ToyTokenizer()), "not of a refinement"),
         (lambda: before_and_after(toy_trace(2, range(4)), ToyTokenizer(), ["a"]), "names has 1 entries for 2 images"),
     ],

@@ -12,6 +12,7 @@ class ToyTokenizer:
     """A grid of 3 x 4 tokens of 4 x 4 pixels; code v is the colour (10 v, 5 v, 255 - 10 v)."""
 
     grid = (3, 4)
+    image_size, margin = 16, 0
     batches: list[int]
 
     def __init__(self):

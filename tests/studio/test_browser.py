@@ -29,7 +29,7 @@ from studio.toy import noise_picture, png_bytes
 
 from tokencritic import TokenCriticPipeline
 from tokencritic.evaluation.tune import steps_for
-from tokencritic.pictures.colours import HIDDEN
+from tokencritic.pictures.look import HIDDEN
 
 SCREENSHOTS = os.environ.get("TOKENCRITIC_SCREENSHOTS")
 shows_pictures = pytest.mark.skipif(not SCREENSHOTS, reason="TOKENCRITIC_SCREENSHOTS names no folder")
@@ -239,9 +239,8 @@ def test_edit_draws_anew_what_was_painted_and_nothing_else(visit):
 @of_the_toy
 def test_a_reload_in_the_middle_of_a_run_finds_it_again(visit):
     page = visit()
-    page.click("text=More settings >> visible=true")
     fill(page, "Steps", 128)
-    fill(page, "Passes per level", 8)
+    fill(page, "How many images", 64)
     page.click("#generate-go")
     page.wait_for_selector("#generate-result progress")
     page.reload(wait_until="domcontentloaded")

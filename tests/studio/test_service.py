@@ -13,10 +13,9 @@ from studio.toy import done, noise_picture, toy_pipe
 from tokencritic.cli.main import main
 from tokencritic.errors import InputError
 from tokencritic.pipeline import TokenCriticPipeline
-from tokencritic.studio.commands import class_word, refine_command, sample_command
 from tokencritic.studio.service import Service
-from tokencritic.studio.views import names_of, png, step_facts, step_panels
-from tokencritic.studio.work import moved_picture
+from tokencritic.studio.views import names_of, png, step_facts, steps_sheet
+from tokencritic.studio.work import class_word, moved_picture
 from tokencritic.tokenizers.compact import CompactConfig, CompactTokenizer
 
 
@@ -26,14 +25,14 @@ def test_images_are_those_of_the_pipeline_and_every_step_is_counted(pipe, servic
     work.carry_out(pipe, lambda done, total, tokens: seen.append((done, total, tokens is None)))
     result = done(service.submit("me", work))
     expected = pipe([2, 0, 2, 0, 2], seed=7, temperature=(1.2, 0.5))
-    assert [np.asarray(image).tolist() for image in result.parts[0].images] == [
+    assert [np.asarray(image).tolist() for image in result.sets[0].images] == [
         np.asarray(image).tolist() for image in expected
     ]
-    assert result.parts[0].labels == (2, 0, 2, 0, 2)
+    assert result.sets[0].labels == (2, 0, 2, 0, 2)
     assert seen[-1] == (4, 4, False)
     assert [step for step, _, _ in seen] == sorted({step for step, _, _ in seen})
-    assert 0 < result.parts[0].mean_score < 1
-    assert result.parts[0].passes == pipe.defaults.passes(16)
+    assert 0 < result.sets[0].mean_score < 1
+    assert result.sets[0].passes == pipe.defaults.passes(16)
 
 
 def test_rejection_counts_all_its_draws_and_has_no_trace(pipe, service):
@@ -42,29 +41,29 @@ def test_rejection_counts_all_its_draws_and_has_no_trace(pipe, service):
     work.carry_out(pipe, lambda done, total, tokens: seen.append((done, total)))
     assert seen[-1] == (4, 4)  # 64 candidates fit into a batch: 4 images, then 2, of 2 steps each
     result = done(service.submit("me", work))
-    assert result.parts[0].trace is None
-    assert step_facts(result.parts[0], 0) == []
+    assert result.sets[0].trace is None
+    assert step_facts(result.sets[0], 0) == []
     expected = pipe([0, 1, 2, 0, 1, 2], candidates=16, num_inference_steps=2)
-    assert [png(image) for image in result.parts[0].images] == [png(image) for image in expected]
+    assert [png(image) for image in result.sets[0].images] == [png(image) for image in expected]
 
 
 def test_refining_and_editing_are_the_pipelines(pipe, service):
     picture = service.keep_picture("me", noise_picture(30, 20, 3), "x.png").image
     assert (picture.size, picture.mode) == ((10, 10), pipe_mode(pipe))
     result = done(service.submit("me", service.requests.refine(picture, {"class": 1, "ratio": 0.5, "seed": 3})))
-    assert png(result.parts[0].images[0]) == png(pipe.refine(picture, 1, ratio=0.5, seed=3)[0])
+    assert png(result.sets[0].images[0]) == png(pipe.refine(picture, 1, ratio=0.5, seed=3)[0])
     assert torch.equal(result.before.tokens, pipe.encode(picture))
     result = done(service.submit("me", service.requests.refine(picture, {})))
-    assert result.parts[0].labels == tuple(pipe.classify(pipe.encode(picture)).tolist())
+    assert result.sets[0].labels == tuple(pipe.classify(pipe.encode(picture)).tolist())
 
     region = torch.zeros(16, dtype=torch.bool)
     region[[1, 2, 5]] = True
     work = service.requests.edit(picture, {"class": "owl", "region": [5, 1, 2], "seed": 9, "steps": 3})
     result = done(service.submit("me", work))
     expected = pipe.edit(picture, region, "owl", num_inference_steps=3, seed=9)
-    assert png(result.parts[0].images[0]) == png(expected[0])
+    assert png(result.sets[0].images[0]) == png(expected[0])
     assert torch.equal(result.region, region)
-    assert torch.equal(result.parts[0].tokens[0, ~region], result.before.tokens[0, ~region])
+    assert torch.equal(result.sets[0].tokens[0, ~region], result.before.tokens[0, ~region])
 
 
 def pipe_mode(pipe):
@@ -110,17 +109,17 @@ def test_two_ways_from_the_same_seeds(pipe, service):
     assert run.kind == "compare"
     assert (run.done, run.total) == (3 + 4, 3 + 4)
     for part, changes in zip(
-        result.parts, ({"sampler": "confidence", "num_inference_steps": 3}, variants[1]), strict=True
+        result.sets, ({"sampler": "confidence", "num_inference_steps": 3}, variants[1]), strict=True
     ):
         assert [png(image) for image in part.images] == [png(image) for image in pipe([0, 1], seed=5, **changes)]
 
 
 def test_the_steps_of_an_image_show_what_its_trace_says(pipe, service):
-    part = done(service.submit("me", service.requests.generate({"num": 2}))).parts[0]
-    facts, picture = step_facts(part, 1), np.asarray(step_panels(pipe, part, 1))
+    part = done(service.submit("me", service.requests.generate({"num": 2}))).sets[0]
+    facts, picture = step_facts(part, 1), np.asarray(steps_sheet(pipe, part, 1))
     steps = part.trace.steps
-    assert [fact.hidden for fact in facts] == [int(step.hidden[1].sum()) for step in steps]
-    assert facts[-1].hidden == 0
+    assert [hidden for _, hidden, _ in facts] == [int(step.hidden[1].sum()) for step in steps]
+    assert facts[-1][1] == 0
     side = picture.shape[0] // 3
     assert picture.shape == (3 * side, len(steps) * side, 3)
     last = picture[:side, -side:][:: side // 12, :: side // 12]  # 10 pixels and a margin of 1 on each side
@@ -132,7 +131,7 @@ def test_the_steps_of_an_image_show_what_its_trace_says(pipe, service):
 
 COMMANDS = [
     {"num": 3, "seed": 4, "classes": ["big dog", "cat"], "sampler": "confidence", "steps": 3, "selection_noise": 2.5},
-    {"num": 5, "seed": 2**40, "temperature": [1.1, 0.30000000000000004], "passes_per_level": 2, "schedule": "linear"},
+    {"num": 5, "seed": 2**40, "temperature": [1.1, 0.30000000000000004]},
     {"num": 2, "candidates": 3, "reject_by": "critic", "steps": 2},
 ]
 
@@ -142,12 +141,12 @@ def test_the_command_line_makes_the_same_pixels(pipe, service, values, tmp_path,
     pipe.save_pretrained(tmp_path / "a model")
     work = service.requests.generate(values)
     result = done(service.submit("me", work))
-    words = shlex.split(sample_command(str(tmp_path / "a model"), work, work.variants[0], pipe.class_names))
+    words = shlex.split(work.command(str(tmp_path / "a model"), pipe.class_names, result.sets[0]))
     assert words.pop(0) == "token-critic"
     assert main([*words, "--out", str(tmp_path / "out")]) == 0, capsys.readouterr().err
     files = sorted((tmp_path / "out").glob("*_class*.png"))
     assert len(files) == values["num"]
-    for file, image in zip(files, result.parts[0].images, strict=True):
+    for file, image in zip(files, result.sets[0].images, strict=True):
         with Image.open(file) as made:
             assert np.array_equal(np.asarray(made), np.asarray(image))
 
@@ -158,11 +157,10 @@ def test_the_command_line_refines_to_the_same_pixels(pipe, service, tmp_path, ca
     (tmp_path / "picture.png").write_bytes(png(picture))
     work = service.requests.refine(picture, {"ratio": 0.7, "seed": 11, "steps": 5, "class": "big dog"})
     result = done(service.submit("me", work))
-    words = shlex.split(
-        refine_command(str(tmp_path / "model"), work, 1, str(tmp_path / "picture.png"), pipe.class_names)
-    )
+    words = shlex.split(work.command(str(tmp_path / "model"), pipe.class_names, result.sets[0]))
+    words[words.index("picture.png")] = str(tmp_path / "picture.png")
     assert main([*words[1:], "--out", str(tmp_path / "out")]) == 0, capsys.readouterr().err
-    assert (tmp_path / "out" / "000_picture_refined.png").read_bytes() == png(result.parts[0].images[0])
+    assert (tmp_path / "out" / "000_picture_refined.png").read_bytes() == png(result.sets[0].images[0])
 
 
 def test_classes_that_could_be_mistaken_are_written_as_numbers():
@@ -203,7 +201,8 @@ BAD = {
     "guidance is 2.0; this model was trained without it": {"guidance": 2},
     "sampler is 'best'; choose one of": {"sampler": "best"},
     "sampler is ['critic']; expected a word": {"sampler": ["critic"]},
-    "schedule is 'quartic'": {"schedule": "quartic"},
+    "'schedule' is not known": {"schedule": "linear"},
+    "'passes_per_level' is not known": {"passes_per_level": 10**9},
     "candidates is 17; expected a whole number from 1 to 16": {"candidates": 17},
     "network passes; at most 50000": {"num": 64, "candidates": 16, "steps": 128},
     "'path' is not known; choose from classes, num": {"path": "/etc/passwd"},
@@ -250,14 +249,14 @@ def test_models_without_critic_or_classifier_say_so():
         ):
             with pytest.raises(InputError, match=message):
                 make()
-        part = done(service.submit("me", service.requests.generate({"num": 1}))).parts[0]
+        part = done(service.submit("me", service.requests.generate({"num": 1}))).sets[0]
         assert part.mean_score is None
     finally:
         service.close()
 
 
 def test_settings_in_a_result_can_be_written_as_json(service):
-    part = done(service.submit("me", service.requests.generate({"num": 1, "temperature": [1, 0.5]}))).parts[0]
+    part = done(service.submit("me", service.requests.generate({"num": 1, "temperature": [1, 0.5]}))).sets[0]
     assert json.loads(json.dumps(dataclasses.asdict(part.settings)))["sampler"] == "critic"
 
 

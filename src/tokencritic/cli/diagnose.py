@@ -26,7 +26,7 @@ def main(arguments: list[str]) -> None:
     from tokencritic.evaluation.redraws import sampling_report, watch
     from tokencritic.evaluation.report import write_json
     from tokencritic.evaluation.samples import effective
-    from tokencritic.pictures.diagnosis import diagnosis_figures
+    from tokencritic.pictures.figures import diagnosis_figures
     from tokencritic.randomness import as_seeds
     from tokencritic.sampling.loop import temperature_range
 

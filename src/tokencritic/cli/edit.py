@@ -33,7 +33,7 @@ def main(arguments: list[str]) -> None:
     changes = settings_of(given)
 
     from tokencritic.image_forms import to_images, to_pil
-    from tokencritic.pictures import grid, save
+    from tokencritic.pictures import image_grid, save
     from tokencritic.tokenizers.regions import move, pixels_in, pixels_of, tokens_touched
 
     file = Path(given.image)
@@ -69,7 +69,7 @@ def main(arguments: list[str]) -> None:
     kept = _greyed(pipe.images(tokens, "np")[0], pixels_of(resampled, tokenizer))
     shown = [to_pil(image[0].permute(1, 2, 0).numpy()), kept, *edited][:_MOST_IN_GRID]
     names = ["given", "kept", *pipe.names(labels.tolist())][: len(shown)]
-    save(grid(shown, min(_MOST_COLUMNS, len(shown)), names=names), folder / "before_after.png")
+    save(image_grid(shown, min(_MOST_COLUMNS, len(shown)), names=names), folder / "before_after.png")
     if given.classes is None:
         print(f"{file}: edited as {class_text(pipe, int(labels[0]))}, as the classifier has it")
     count = f"{int(resampled.sum())} of {len(resampled)} tokens resampled"
@@ -129,7 +129,7 @@ def _greyed(image: "np.ndarray", region: "Tensor") -> "Image.Image":
     import numpy as np
     from PIL import Image
 
-    from tokencritic.pictures.colours import HIDDEN
+    from tokencritic.pictures.look import HIDDEN
 
     pixels = np.broadcast_to((image * 255).round().astype(np.uint8), (*image.shape[:2], 3))
     return Image.fromarray(np.where(region.numpy()[..., None], np.array(HIDDEN, np.uint8), pixels))

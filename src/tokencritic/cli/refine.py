@@ -29,7 +29,7 @@ def main(arguments: list[str]) -> None:
     import torch
 
     from tokencritic.image_forms import to_images, to_pil
-    from tokencritic.pictures import MOST_IMAGES, before_and_after, grid, save
+    from tokencritic.pictures import MOST_IMAGES, before_and_after, image_grid, save
     from tokencritic.pipeline import Given
     from tokencritic.sampling.trace import Trace
 
@@ -54,7 +54,7 @@ def main(arguments: list[str]) -> None:
         save(before[index], folder / f"{index:03}_{file.stem}_reconstructed.png")
         save(after[index], folder / f"{index:03}_{file.stem}_refined.png")
     rows = list(zip(originals, before, after, strict=True))[:_MOST_IN_GRID]
-    save(grid([image for row in rows for image in row], columns=3), folder / "before_after.png")
+    save(image_grid([image for row in rows for image in row], columns=3), folder / "before_after.png")
     if trace is not None:
         names = [pipe.class_names[label] for label in labels[:MOST_IMAGES].tolist()] if pipe.class_names else ()
         picture = before_and_after(trace, pipe.tokenizer, names, probabilities=settings.probabilities)

@@ -105,7 +105,7 @@ def _write_pictures(
     batches: "Iterable[list[Image.Image]]", labels: list[int], first_seed: int, folder: Path, class_names: Sequence[str]
 ) -> set[str]:
     """Write each image and the grid; returns the names of the images' files."""
-    from tokencritic.pictures.grids import grid, save
+    from tokencritic.pictures.grids import image_grid, save
 
     shown: list[Any] = []
     written = set()
@@ -116,5 +116,5 @@ def _write_pictures(
         if index < _MOST_IN_GRID:
             shown.append(image)
     names = [class_names[label] for label in labels[: len(shown)]] if class_names else None
-    save(grid(shown, names=names), folder / "grid.png")
+    save(image_grid(shown, names=names), folder / "grid.png")
     return written

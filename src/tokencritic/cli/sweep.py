@@ -26,7 +26,7 @@ def main(arguments: list[str]) -> None:
     from tokencritic.evaluation.report import explain, write_csv, write_json
     from tokencritic.evaluation.sweep import Grid, parse_temperature, sweep
     from tokencritic.evaluation.tune import own_settings
-    from tokencritic.pictures.curves import tradeoff_figures
+    from tokencritic.pictures.figures import tradeoff_figures
     from tokencritic.pretrained import place_of
 
     grid = Grid(

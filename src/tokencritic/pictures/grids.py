@@ -8,22 +8,20 @@ from PIL import Image, ImageDraw
 
 from tokencritic.errors import InputError
 from tokencritic.files import write_atomically
-from tokencritic.pictures.colours import GROUND, INK
-from tokencritic.pictures.text import font, shorten
+from tokencritic.pictures.look import GROUND, INK, font, shorten
 
 _NAME_SIZE, _NAME_HEIGHT = 12, 20
 
 
-def grid(
+def image_grid(
     images: Sequence[Image.Image],
     columns: int | None = None,
-    gap: int | None = None,
     scale: int | None = None,
     names: Sequence[str] | None = None,
 ) -> Image.Image:
     """Images of one size in rows, on white.
 
-    columns: as square as possible unless given. gap: pixels between images; 2, or 8 with names, unless given.
+    columns: as square as possible unless given.
     scale: whole-number magnification, by default so that small images are at least 64 pixels high.
     names: what to write below each image, for instance its class; what does not fit is cut off.
     """
@@ -41,9 +39,7 @@ def grid(
     width, height = width * scale, height * scale
     columns = columns or math.ceil(math.sqrt(len(images)))
     rows = math.ceil(len(images) / columns)
-    if gap is None:
-        gap = 2 if names is None else 8
-    margin, below = (0, 0) if names is None else (gap, _NAME_HEIGHT)
+    gap, margin, below = (2, 0, 0) if names is None else (8, 8, _NAME_HEIGHT)
     across, down = width + gap, height + below + gap
     size = columns * across - gap + 2 * margin, rows * down - gap + 2 * margin
     canvas = Image.new("RGB", size, GROUND)

@@ -1,13 +1,12 @@
-"""One image as a panel: its pixels, what the critic thinks of its tokens, and which of them are hidden.
+"""One image as a panel: its pixels, the scores of its tokens, and which of them are hidden.
 
 Panels are uint8 arrays (..., h, w, 3); what stands before the last three axes is any number of steps and images at once.
-A `grid` is (height, width) in tokens, row-major, as a tokenizer has it.
+A `TokenGrid` is (height, width) in tokens, row-major, as a tokenizer has it.
 """
 
-import math
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,42 +14,24 @@ from PIL import Image, ImageDraw
 from torch import Tensor
 
 from tokencritic.errors import InputError
-from tokencritic.pictures.colours import FAINT_INK, HIDDEN, NOT_SCORED, TAKEN_BACK, colours
-from tokencritic.pictures.text import font, text_width
+from tokencritic.pictures.look import FAINT_INK, HIDDEN, NOT_SCORED, TAKEN_BACK, Scale, colour_scale, font, text_width
 from tokencritic.sampling.inputs import device_of
 from tokencritic.sampling.trace import TraceStep
 
-Scale = Literal["probability", "rank"]
-Grid = tuple[int, int]
+TokenGrid = tuple[int, int]
 
 _EMPTY, _EMPTY_SIZE = "not scored", 12
-_PIXELS_AT_ONCE, _SMALL_BATCH = 2**18, 16  # decoding 256 x 256 pixels takes some hundred MB an image
-
-
-def score_map(scores: Any, grid: Grid, size: tuple[int, int], scale: Scale = "probability") -> Image.Image:
-    """What the critic sees of one image: a coloured square for each token, light = distrusted, dark = trusted.
-
-    scores: (n,) numbers, higher = more real. grid: (height, width) in tokens. size: (height, width) in pixels.
-    scale: see `trust`.
-    """
-    values = np.asarray(torch.as_tensor(scores).detach().cpu(), dtype=np.float64)
-    if values.ndim != 1:
-        raise InputError(f"scores has shape {values.shape}; expected ({math.prod(grid)},), one for each token")
-    if min(size) < 1:
-        raise InputError(f"size is {size}; expected a height and width of at least 1 pixel")
-    cells = colours(trust(values, scale)).reshape(*_checked_grid(grid, len(values)), 3)
-    return Image.fromarray(cells).resize((size[1], size[0]), Image.Resampling.NEAREST)
+_COLOUR_SHARE = 0.75  # of a score's colour over the greys of the image
+_PIXELS_AT_ONCE = 2**18  # decoding 256 x 256 pixels takes some hundred MB an image
 
 
 def trust(scores: np.ndarray, scale: Scale = "probability") -> np.ndarray:
     """Scores (..., n) as shares in [0, 1]: 0 = distrusted, 1 = trusted.
 
-    scale: "probability" takes scores as they are and cuts off what lies beyond 0 or 1: the critic's.
+    scale: "probability" takes scores as they are and clips what lies beyond 0 or 1: the critic's.
     "rank" counts how many tokens of the image score lower, for scores in any unit, such as log probabilities. Tokens that
     cannot be hidden (infinite, or the largest float) are trusted wholly on both scales.
     """
-    if scale not in get_args(Scale):
-        raise InputError(f"scale is {scale!r}; choose {' or '.join(get_args(Scale))}")
     scores = np.asarray(scores, dtype=np.float64)
     if np.isnan(scores).any():
         raise InputError("scores holds nan; expected numbers, higher = more real")
@@ -61,38 +42,32 @@ def trust(scores: np.ndarray, scale: Scale = "probability") -> np.ndarray:
     return np.where(fixed, 1.0, ranks / max(1, scores.shape[-1] - 1))
 
 
-def decode_steps(steps: Sequence[TraceStep], tokenizer: Any, images: Sequence[int]) -> np.ndarray:
-    """The proposals of some images at all the steps given, decoded in few batches: (steps, images, h, w, 3) uint8."""
-    tokens = torch.stack([step.proposal[list(images)] for step in steps])
-    size = getattr(tokenizer, "image_size", None)
-    batch_size = _SMALL_BATCH if size is None else max(1, _PIXELS_AT_ONCE // size**2)
-    pixels = decode(tokens.flatten(0, 1), tokenizer, batch_size)
-    return pixels.reshape(*tokens.shape[:2], *pixels.shape[1:])
-
-
 @torch.no_grad()
-def decode(tokens: Tensor, tokenizer: Any, batch_size: int) -> np.ndarray:
-    """tokens (b, n) as images (b, h, w, 3) uint8; those of one channel in greys.
+def decode(tokens: Tensor, tokenizer: Any) -> np.ndarray:
+    """tokens (..., n) as images (..., h, w, 3) uint8; those of one channel in greys.
 
     A tokenizer's margin is shown too, in black: its tokens reach over it, and each then has whole pixels.
     """
-    device, parts = device_of(tokenizer), []
-    for part in tokens.split(batch_size):
-        images = tokenizer.decode(part.to(device)).float().clamp(0, 1)
-        parts.append((images * 255).round().byte().permute(0, 2, 3, 1).cpu().numpy())
-    edge = (getattr(tokenizer, "margin", 0),) * 2
-    pixels = np.pad(np.concatenate(parts), ((0, 0), edge, edge, (0, 0)))
-    return np.ascontiguousarray(np.broadcast_to(pixels, (*pixels.shape[:3], 3)))
+    device, decoded = device_of(tokenizer), []
+    for some in tokens.flatten(0, -2).split(max(1, _PIXELS_AT_ONCE // tokenizer.image_size**2)):
+        images = tokenizer.decode(some.to(device)).float().clamp(0, 1)
+        decoded.append((images * 255).round().byte().permute(0, 2, 3, 1).cpu().numpy())
+    edge = (tokenizer.margin,) * 2
+    pixels = np.pad(np.concatenate(decoded), ((0, 0), edge, edge, (0, 0)))
+    return np.broadcast_to(pixels, (*pixels.shape[:3], 3)).reshape(*tokens.shape[:-1], *pixels.shape[1:3], 3)
 
 
-def grid_of(tokenizer: Any, num_tokens: int) -> Grid:
-    """The tokenizer's own grid, a square for one that has none."""
-    side = math.isqrt(num_tokens)
-    height, width = getattr(tokenizer, "grid", (side, side))
-    return _checked_grid((height, width), num_tokens)
+def decode_for_panels(tokens: Tensor, tokenizer: Any, room: int) -> tuple[np.ndarray, tuple[int, int]]:
+    """tokens (..., n) as images (..., h, w, 3) at most as large as their panels, and (height, width) of a panel.
+
+    room: about how many pixels wide a panel may be.
+    """
+    pixels = decode(tokens, tokenizer)
+    size = panel_size(pixels.shape[-3:-1], tokenizer.grid, room)
+    return shrink(pixels, size), size
 
 
-def panel_size(image_size: tuple[int, int], grid: Grid, room: int) -> tuple[int, int]:
+def panel_size(image_size: tuple[int, int], grid: TokenGrid, room: int) -> tuple[int, int]:
     """(height, width) of a panel no wider than about `room` pixels.
 
     A small image is magnified a whole number of times; a large one is made smaller so that each token still has a whole
@@ -116,26 +91,25 @@ def shrink(images: np.ndarray, size: tuple[int, int]) -> np.ndarray:
 
 
 def magnify(images: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """images (..., h, w, 3) at `size`, a whole multiple of theirs, by repeating pixels."""
+    """images (..., h, w, c) at `size`, a whole multiple of theirs, by repeating pixels."""
     height, width = images.shape[-3:-1]
     return images.repeat(size[0] // height, axis=-3).repeat(size[1] // width, axis=-2)
 
 
-def score_panels(
-    images: np.ndarray, scores: np.ndarray, grid: Grid, scale: Scale = "probability", strength: float = 0.75
-) -> np.ndarray:
+def score_panels(images: np.ndarray, scores: np.ndarray, grid: TokenGrid, scale: Scale = "probability") -> np.ndarray:
     """The score of each token as a colour over the image, whose greys still show through.
 
-    images: (..., h, w, 3) uint8. scores: (..., n). strength: the share of the colour, in [0, 1].
+    images: (..., h, w, 3) uint8. scores: (..., n).
     """
-    heat = spread(colours(trust(scores, scale)), grid, images.shape[-3:-1])
+    colours = colour_scale()[(trust(scores, scale) * 255).round().astype(np.uint8)]
     greys = (images @ np.array([0.299, 0.587, 0.114]))[..., None]
-    return (strength * heat + (1 - strength) * greys).round().astype(np.uint8)
+    heat = _COLOUR_SHARE * _token_pixels(colours, grid, images.shape[-3:-1]) + (1 - _COLOUR_SHARE) * greys
+    return heat.round().astype(np.uint8)
 
 
 @lru_cache
 def empty_panel(size: tuple[int, int]) -> np.ndarray:
-    """In place of scores where there are none: (h, w, 3) uint8."""
+    """The panel in place of scores where there are none: (h, w, 3) uint8."""
     height, width = size
     panel = Image.new("RGB", (width, height), NOT_SCORED)
     if text_width(_EMPTY, _EMPTY_SIZE) < width:
@@ -143,30 +117,42 @@ def empty_panel(size: tuple[int, int]) -> np.ndarray:
     return np.asarray(panel)
 
 
-def hidden_panels(images: np.ndarray, hidden: np.ndarray, taken_back: np.ndarray, grid: Grid) -> np.ndarray:
+def hidden_panels(images: np.ndarray, hidden: np.ndarray, taken_back: np.ndarray, grid: TokenGrid) -> np.ndarray:
     """What is left of the image: hidden tokens grey, those of them that had been kept before outlined.
 
     images: (..., h, w, 3) uint8. hidden, taken_back: (..., n) bool.
     """
     size = images.shape[-3:-1]
-    panels = np.where(spread(hidden[..., None], grid, size), np.array(HIDDEN, np.uint8), images)
+    panels = np.where(_token_pixels(hidden[..., None], grid, size), np.array(HIDDEN, np.uint8), images)
     cell = size[0] // grid[0], size[1] // grid[1]
     edge = np.ones(cell, bool)
     thick = max(1, min(cell) // 6)
     edge[thick : cell[0] - thick, thick : cell[1] - thick] = False
-    outline = spread(taken_back[..., None], grid, size) & np.tile(edge, grid)[..., None]
+    outline = _token_pixels(taken_back[..., None], grid, size) & np.tile(edge, grid)[..., None]
     return np.where(outline, np.array(TAKEN_BACK, np.uint8), panels)
 
 
-def spread(values: np.ndarray, grid: Grid, size: tuple[int, int]) -> np.ndarray:
+def step_panels(
+    steps: Sequence[TraceStep], images: Sequence[int], tokenizer: Any, room: int, scale: Scale = "probability"
+) -> np.ndarray:
+    """Proposal, scores and hidden tokens of some images at some steps: (3, steps, images, h, w, 3) uint8."""
+    which, grid = list(images), tokenizer.grid
+    pixels, size = decode_for_panels(torch.stack([step.proposal[which] for step in steps]), tokenizer, room)
+    heat = np.empty((*pixels.shape[:2], *size, 3), np.uint8)
+    for place, step in enumerate(steps):
+        if step.scores is None:
+            heat[place] = empty_panel(size)
+        else:  # coloured before it is magnified: far fewer pixels
+            heat[place] = magnify(score_panels(pixels[place], step.scores[which].numpy(), grid, scale), size)
+    pixels = magnify(pixels, size)
+    hidden = np.stack([step.hidden[which].numpy() for step in steps])
+    taken_back = np.stack([step.taken_back[which].numpy() for step in steps])
+    return np.stack([pixels, heat, hidden_panels(pixels, hidden, taken_back, grid)])
+
+
+def _token_pixels(values: np.ndarray, grid: TokenGrid, size: tuple[int, int]) -> np.ndarray:
     """One value for each token (..., n, c) as one for each pixel (..., h, w, c)."""
-    height, width = _checked_grid(grid, values.shape[-2])
+    height, width = grid
     if size[0] % height or size[1] % width:
         raise InputError(f"images of {size[0]} x {size[1]} pixels do not divide into {height} x {width} tokens")
     return magnify(values.reshape(*values.shape[:-2], height, width, values.shape[-1]), size)
-
-
-def _checked_grid(grid: Grid, num_tokens: int) -> Grid:
-    if len(grid) != 2 or min(grid) < 1 or math.prod(grid) != num_tokens:
-        raise InputError(f"grid is {grid} for {num_tokens} tokens; give a height and width whose product that is")
-    return grid

@@ -3,13 +3,13 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from PIL import Image, ImageDraw
 
-from tokencritic.pictures.colours import FAINT_INK, GROUND, HIDDEN, INK, LINE, TAKEN_BACK, colour_scale
-from tokencritic.pictures.text import font, shorten, text_width
+from tokencritic.pictures import look
+from tokencritic.pictures.look import font, shorten, text_width
 
 LegendItem = Literal["trust", "hidden", "taken back"]
 LEGEND: tuple[LegendItem, ...] = ("trust", "hidden", "taken back")
@@ -87,15 +87,15 @@ class Sheet:
         image = Image.fromarray(pixels)
         draw = ImageDraw.Draw(image)
         middle = _MARGIN + 8
-        draw.text((_MARGIN, middle), title, INK, font(_HEADING), anchor="lm")
+        draw.text((_MARGIN, middle), title, look.INK, font(_HEADING), anchor="lm")
         for index, note in enumerate(notes):
             y = self._heading_middle(0, index) if self._heading else middle
-            draw.text((self.width - _MARGIN, y), note, FAINT_INK, font(_TEXT), anchor="rm")
+            draw.text((self.width - _MARGIN, y), note, look.FAINT_INK, font(_TEXT), anchor="rm")
         if done is not None:
             y, end = middle + 18, _MARGIN + round(done * (self.width - 2 * _MARGIN)) - 1
-            draw.rectangle((_MARGIN, y, self.width - _MARGIN - 1, y + 2), LINE)
+            draw.rectangle((_MARGIN, y, self.width - _MARGIN - 1, y + 2), look.LINE)
             if end > _MARGIN:
-                draw.rectangle((_MARGIN, y, end, y + 2), INK)
+                draw.rectangle((_MARGIN, y, end, y + 2), look.INK)
         return image
 
     def _group_top(self, band: int, group: int) -> int:
@@ -112,20 +112,20 @@ class Sheet:
 
     def _draw_base(self) -> np.ndarray:
         """Everything but panels, title and notes."""
-        image = Image.new("RGB", (self.width, self.height), GROUND)
+        image = Image.new("RGB", (self.width, self.height), look.GROUND)
         draw = ImageDraw.Draw(image)
         for first in range(0, len(self.columns), self.wrap):
             for index, group in enumerate(self.groups):
                 y = self._heading_middle(first // self.wrap, index)
-                draw.text((_MARGIN, y), group.name, INK, font(_HEADING), anchor="lm")
+                draw.text((_MARGIN, y), group.name, look.INK, font(_HEADING), anchor="lm")
                 for row, name in enumerate(group.rows):
                     y = self._corner(index, row, first)[1] + self.panel[0] // 2
                     text = shorten(name, _TEXT, _SIDE_WIDTH - _GAP)
-                    draw.text((_MARGIN, y), text, FAINT_INK, font(_TEXT), anchor="lm")
+                    draw.text((_MARGIN, y), text, look.FAINT_INK, font(_TEXT), anchor="lm")
         for column, name in enumerate(self.columns):
             x = self._corner(0, 0, column)[0] + self.panel[1] // 2
             y = self._group_top(column // self.wrap, 0) - self._names // 2 - 2
-            draw.text((x, y), shorten(name, _SMALL, self.panel[1]), INK, font(_SMALL), anchor="mm")
+            draw.text((x, y), shorten(name, _SMALL, self.panel[1]), look.INK, font(_SMALL), anchor="mm")
         for index, line in enumerate(self._legend_lines):
             middle = self._panels_end + _GROUP_GAP + index * _LEGEND_HEIGHT + _LEGEND_HEIGHT // 2
             for item, x in line:
@@ -172,10 +172,8 @@ class ImageSheet(Sheet):
             wrap = side_by_side(len(names), len(groups[0].rows))
             super().__init__(groups, names, panel, wrap=wrap, titled=True, legend=legend)
 
-    def picture(
-        self, panels: np.ndarray, *, title: str = "", notes: Sequence[str] = (), done: float | None = None
-    ) -> Image.Image:
-        return super().picture(panels.swapaxes(1, 2) if self.turned else panels, title=title, notes=notes, done=done)
+    def picture(self, panels: np.ndarray, **words: Any) -> Image.Image:
+        return super().picture(panels.swapaxes(1, 2) if self.turned else panels, **words)
 
 
 def side_by_side(images: int, rows: int) -> int:
@@ -196,12 +194,12 @@ def _draw_item(image: Image.Image, item: LegendItem, x: int, middle: int) -> Non
     draw = ImageDraw.Draw(image)
     top = middle - _SWATCH // 2
     if item == "trust":
-        draw.text((x, middle), "distrusted", INK, font(_SMALL), anchor="lm")
+        draw.text((x, middle), "distrusted", look.INK, font(_SMALL), anchor="lm")
         x += text_width("distrusted", _SMALL) + _SPACE
-        bar = Image.fromarray(np.ascontiguousarray(colour_scale()[None]))
+        bar = Image.fromarray(np.ascontiguousarray(look.colour_scale()[None]))
         image.paste(bar.resize((_BAR, _SWATCH), Image.Resampling.NEAREST), (x, top))
-        draw.text((x + _BAR + _SPACE, middle), "trusted", INK, font(_SMALL), anchor="lm")
+        draw.text((x + _BAR + _SPACE, middle), "trusted", look.INK, font(_SMALL), anchor="lm")
         return
-    edge = TAKEN_BACK if item == "taken back" else HIDDEN
-    draw.rectangle((x, top, x + _SWATCH - 1, top + _SWATCH - 1), HIDDEN, edge, 2)
-    draw.text((x + _SWATCH + _SPACE, middle), _WORDS[item], INK, font(_SMALL), anchor="lm")
+    edge = look.TAKEN_BACK if item == "taken back" else look.HIDDEN
+    draw.rectangle((x, top, x + _SWATCH - 1, top + _SWATCH - 1), look.HIDDEN, edge, 2)
+    draw.text((x + _SWATCH + _SPACE, middle), _WORDS[item], look.INK, font(_SMALL), anchor="lm")

@@ -1,41 +1,28 @@
-"""How images come about: for each step the proposal, its scores and the hidden tokens, as frames or as a film strip."""
+"""How images come about, and what comes of them: frames and film strips of the steps, before and after, side by side."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
+import torch
 from PIL import Image
+from torch import Tensor
 
 from tokencritic.errors import InputError
-from tokencritic.pictures.panels import (
-    Scale,
-    decode_steps,
-    empty_panel,
-    grid_of,
-    hidden_panels,
-    magnify,
-    panel_size,
-    score_panels,
-    shrink,
-)
+from tokencritic.pictures.look import SAMPLERS, Scale
+from tokencritic.pictures.panels import decode_for_panels, magnify, step_panels
 from tokencritic.pictures.sheet import Group, ImageSheet, Sheet, room_for, side_by_side
 from tokencritic.sampling.trace import Trace, TraceStep
 
-# sampler -> its heading, the name of its scores, and how they are read
-_SAMPLERS: dict[str, tuple[str, str, Scale]] = {
-    "critic": ("Token-Critic", "critic's score", "probability"),
-    "chance": ("Taken back by chance", "rank of score", "rank"),
-    "confidence": ("MaskGIT", "confidence rank", "rank"),
-    "random": ("Random order", "random score", "rank"),
-    "halton": ("Halton order", "order", "rank"),
-}
+MOST_IMAGES = 16
+_MOST_GROUPS, _MOST_STEPS = 4, 8  # of a film strip
 
 
 @dataclass(frozen=True)
-class Run:
-    """One run to show. name: its heading. steps: those of its `Trace`. score_name: what its scores are called.
+class TracedRun:
+    """A sampler's run to show. name: its heading. steps: those of its `Trace`. score_name: what its scores are called.
 
     scale: how they are read, see `trust`.
     """
@@ -58,36 +45,32 @@ class Run:
         return "proposal", self.score_name, "hidden next"
 
 
-def run_of(sampler: str, trace: Trace, probabilities: bool = True) -> Run:
+def run_of(sampler: str, trace: Trace, probabilities: bool = True) -> TracedRun:
     """A run of one of our samplers (see `SamplingSettings`), under the name it is known by.
 
     probabilities: False where the critic's scores are in another unit, such as logits; they are then shown by their rank.
     """
-    if sampler not in _SAMPLERS:
-        raise InputError(f"sampler is {sampler!r}; choose one of {', '.join(_SAMPLERS)}")
-    name, score_name, scale = _SAMPLERS[sampler]
-    if scale == "probability" and not probabilities:
-        score_name, scale = "rank of score", "rank"
-    return Run(name, trace.steps, score_name, scale)
+    if sampler not in SAMPLERS:
+        raise InputError(f"sampler is {sampler!r}; choose one of {', '.join(SAMPLERS)}")
+    look = SAMPLERS[sampler]
+    if look.scale == "probability" and not probabilities:
+        return TracedRun(look.heading, trace.steps, "rank of score", "rank")
+    return TracedRun(look.heading, trace.steps, look.score_name, look.scale)
 
 
-def step_frames(
-    runs: Run | Sequence[Run], tokenizer: Any, names: Sequence[str] = (), most_images: int = 16
-) -> list[Image.Image]:
-    """One picture for each step: a column for each image; proposal, scores and hidden tokens below each other.
+def step_frames(runs: TracedRun | Sequence[TracedRun], tokenizer: Any, names: Sequence[str] = ()) -> list[Image.Image]:
+    """One picture for each step: a column for each of the first 16 images; proposal, scores and hidden tokens below.
 
     runs: several stand one below the other and go on together; where one has skipped a step, its last picture stays.
-    tokenizer: has `decode` and perhaps `grid`. names: what to write above each image, for instance its class.
-    most_images: show only the first so many.
+    names: what to write above each image, for instance its class.
     """
     runs = _checked(runs, names)
-    count = shown_images(most_images, runs[0].num_images)
-    names = names[:count] if names else [""] * count
+    count = min(MOST_IMAGES, runs[0].num_images)
     room = room_for(side_by_side(count, len(runs[0].rows)))
-    panels = [_panels(run, run.steps, range(count), tokenizer, room) for run in runs]
+    panels = [step_panels(run.steps, range(count), tokenizer, room, run.scale) for run in runs]
     alone = len(runs) == 1  # then its name is in the title
     groups = [Group("" if alone else run.name, run.rows) for run in runs]
-    sheet = ImageSheet(groups, names, panels[0].shape[-3:-1])
+    sheet = ImageSheet(groups, names[:count] or [""] * count, panels[0].shape[-3:-1])
     total, frames = _total(runs), []
     for done, places in _moments(runs):
         now = np.stack([parts[:, place] for parts, place in zip(panels, places, strict=True)])
@@ -99,91 +82,101 @@ def step_frames(
 
 
 def film_strip(
-    runs: Run | Sequence[Run],
+    runs: TracedRun | Sequence[TracedRun],
     tokenizer: Any,
     names: Sequence[str] = (),
-    images: Sequence[int] = (0,),
-    most_steps: int | None = 8,
+    images: Sequence[int] | None = None,
 ) -> Image.Image:
-    """The steps of a few images in one picture, from left to right; proposal, scores and hidden tokens below each other.
+    """Up to eight steps of a few images from left to right; proposal, scores and hidden tokens below each other.
 
-    images: which ones. most_steps: show so many, evenly chosen, with the first and the last among them; None shows all.
-    The other arguments are those of `step_frames`.
+    images: which ones; by default the first, so many that four groups of rows are shown. The steps are evenly chosen, with
+    the first and the last among them. The other arguments are those of `step_frames`.
     """
     runs = _checked(runs, names)
-    if not images:
-        raise InputError("images is empty; there is nothing to show")
-    if most_steps is not None and most_steps < 2:
-        raise InputError(f"most_steps is {most_steps}; it must be at least 2, for the first and the last")
+    if images is None:
+        images = range(min(max(1, _MOST_GROUPS // len(runs)), runs[0].num_images))
     if bad := [image for image in images if not 0 <= image < runs[0].num_images]:
         raise InputError(f"images holds {bad[0]}; expected 0 to {runs[0].num_images - 1}")
+    if not images:
+        raise InputError("images is empty; there is nothing to show")
     moments = _moments(runs)
-    if most_steps is not None and most_steps < len(moments):
-        moments = [moments[i] for i in np.linspace(0, len(moments) - 1, most_steps).round().astype(int)]
-    room, parts = room_for(len(moments)), []
+    if len(moments) > _MOST_STEPS:
+        moments = [moments[i] for i in np.linspace(0, len(moments) - 1, _MOST_STEPS).round().astype(int)]
+    panels = []
     for number, run in enumerate(runs):
         steps = [run.steps[places[number]] for _, places in moments]
-        parts.append(_panels(run, steps, images, tokenizer, room))
-    stacked = np.stack([part[:, :, index] for index in range(len(images)) for part in parts])
+        panels.append(step_panels(steps, images, tokenizer, room_for(len(moments)), run.scale))
+    stacked = np.stack([parts[:, :, index] for index in range(len(images)) for parts in panels])
     pairs = [(image, run) for image in images for run in runs]
     groups = [Group(f"{names[image]}: {run.name}" if names else run.name, run.rows) for image, run in pairs]
-    total = _total(runs)
-    headings = [f"step {round(done * total)}" for done, _ in moments]
+    headings = [f"step {round(done * _total(runs))}" for done, _ in moments]
     return Sheet(groups, headings, stacked.shape[-3:-1]).picture(stacked)
 
 
-def _checked(runs: Run | Sequence[Run], names: Sequence[str]) -> list[Run]:
-    runs = [runs] if isinstance(runs, Run) else list(runs)
+def before_and_after(
+    trace: Trace, tokenizer: Any, names: Sequence[str] = (), probabilities: bool = True
+) -> Image.Image:
+    """A refinement by a critic: each of the first 16 images as it was given, its scores, what is hidden first, the result.
+
+    trace: passed to `refine` as `on_step=`. names, probabilities: as for `step_frames` and `run_of`.
+    """
+    if len(trace.steps) < 2 or trace.steps[0].index != 0 or trace.steps[0].scores is None:
+        raise InputError("the trace is not of a refinement; pass it to `refine` as on_step=")
+    run = _checked(run_of("critic", trace, probabilities), names)[0]
+    first, last = run.steps[0], run.steps[-1]
+    rows = "before", run.score_name, "hidden first", "after"
+    count = min(MOST_IMAGES, run.num_images)
+    room = room_for(side_by_side(count, len(rows)))
+    panels = step_panels([first, last], range(count), tokenizer, room, run.scale)
+    panels = np.concatenate([panels[:, 0], panels[:1, 1]])
+    changed = int((first.proposal[:count] != last.proposal[:count]).sum())
+    hidden = first.hidden[:count]
+    note = f"{int(hidden.sum())} of {hidden.numel()} tokens hidden first, {changed} changed in the end"
+    names = names[:count] or [""] * count
+    sheet = ImageSheet([Group("", rows)], names, panels.shape[-3:-1], legend=("trust", "hidden"))
+    return sheet.picture(panels[None], title="Refinement", notes=[note])
+
+
+def samples_compared(
+    tokens: Mapping[str, Tensor], tokenizer: Any, columns: Sequence[str], notes: Sequence[str] = ()
+) -> Image.Image:
+    """Images of several samplers from the same seeds, one group below the other.
+
+    tokens: by the name of their sampler (rows * columns, n), row by row. columns: what to write above each, for instance
+    its class. notes: one for each sampler, at the right of its name.
+    """
+    counts = {len(some) for some in tokens.values()}
+    if len(counts) != 1 or 0 in counts or min(counts) % len(columns):
+        raise InputError(f"there are {sorted(counts)} images for {len(columns)} columns; give each sampler whole rows")
+    rows = counts.pop() // len(columns)
+    pixels, size = decode_for_panels(torch.stack(list(tokens.values())), tokenizer, room_for(len(columns)))
+    panels = magnify(pixels, size).reshape(len(tokens), rows, len(columns), *size, 3)
+    groups = [Group(name, ("",) * rows) for name in tokens]
+    return Sheet(groups, columns, size, legend=()).picture(panels, notes=notes)
+
+
+def _checked(runs: TracedRun | Sequence[TracedRun], names: Sequence[str]) -> list[TracedRun]:
+    """The runs as a list, if they have as many images each as there are names."""
+    runs = [runs] if isinstance(runs, TracedRun) else list(runs)
     if not runs:
         raise InputError("runs is empty; there is nothing to show")
     counts = [run.num_images for run in runs]
     if len(set(counts)) > 1:
         raise InputError(f"the runs have {min(counts)} and {max(counts)} images; side by side they must have as many")
-    check_names(names, counts[0])
+    if names and len(names) != counts[0]:
+        raise InputError(f"names has {len(names)} entries for {counts[0]} images; give one for each, or none")
     return runs
 
 
-def check_names(names: Sequence[str], count: int) -> None:
-    """There must be one for each image, or none at all."""
-    if names and len(names) != count:
-        raise InputError(f"names has {len(names)} entries for {count} images; give one for each, or none")
-
-
-def shown_images(most_images: int, count: int) -> int:
-    """How many of `count` images to show."""
-    if most_images < 1:
-        raise InputError(f"most_images is {most_images}; it must be at least 1")
-    return min(most_images, count)
-
-
-def _moments(runs: Sequence[Run]) -> list[tuple[Fraction, list[int]]]:
+def _moments(runs: Sequence[TracedRun]) -> list[tuple[Fraction, list[int]]]:
     """All moments at which some run has a step: the share done by then, and each run's latest step, by its place."""
     done = [[Fraction(step.index, run.steps[-1].index or 1) for step in run.steps] for run in runs]
     moments = sorted({share for shares in done for share in shares})
     return [(now, [max(0, sum(share <= now for share in shares) - 1) for shares in done]) for now in moments]
 
 
-def _total(runs: Sequence[Run]) -> int:
+def _total(runs: Sequence[TracedRun]) -> int:
     return max(run.steps[-1].index for run in runs)
-
-
-def _panels(run: Run, steps: Sequence[TraceStep], images: Sequence[int], tokenizer: Any, room: int) -> np.ndarray:
-    """Proposal, scores and hidden tokens: (3, steps, images, h, w, 3) uint8."""
-    which = list(images)
-    pixels = decode_steps(steps, tokenizer, which)
-    grid = grid_of(tokenizer, steps[0].proposal.shape[1])
-    size = panel_size(pixels.shape[2:4], grid, room)
-    pixels = shrink(pixels, size)
-    heat = np.empty((*pixels.shape[:2], *size, 3), np.uint8)
-    for place, step in enumerate(steps):
-        if step.scores is None:
-            heat[place] = empty_panel(size)
-        else:  # coloured before it is magnified: far fewer pixels
-            heat[place] = magnify(score_panels(pixels[place], step.scores[which].numpy(), grid, run.scale), size)
-    pixels = magnify(pixels, size)
-    hidden = np.stack([step.hidden[which].numpy() for step in steps])
-    taken_back = np.stack([step.taken_back[which].numpy() for step in steps])
-    return np.stack([pixels, heat, hidden_panels(pixels, hidden, taken_back, grid)])
 
 
 def _note(steps: Sequence[TraceStep], count: int) -> str:

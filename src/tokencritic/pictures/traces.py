@@ -4,55 +4,42 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from PIL import Image
 from torch import Tensor
 
 from tokencritic.errors import InputError
-from tokencritic.pictures.animation import ENDINGS, save_animation
+from tokencritic.files import write_atomically
 from tokencritic.pictures.grids import save
-from tokencritic.pictures.steps import Run, film_strip, run_of, step_frames
+from tokencritic.pictures.look import FLAT_COLOURS, colour_scale
+from tokencritic.pictures.steps import MOST_IMAGES, TracedRun, film_strip, run_of, step_frames
 from tokencritic.sampling.settings import SamplingSettings
 from tokencritic.sampling.trace import Trace
 
-MOST_IMAGES = 16
-_MOST_GROUPS = 4  # of a film strip
-
-
-def check_file(file: str | Path) -> Path:
-    """The path, if its ending is one that `write_steps` knows."""
-    path = Path(file)
-    if path.suffix.lower() not in (*ENDINGS, ".png"):
-        raise InputError(f"{file} ends in {path.suffix!r}; steps are written as .gif, .webp or, a film strip, .png")
-    return path
+_FRAME_MILLISECONDS, _LAST_MILLISECONDS = 400, 3000
+_SCALE_STEP = 5  # every so many colours of the scale are in a GIF
+_APART = 12
 
 
 def write_steps(
-    file: str | Path,
-    runs: Run | Sequence[Run],
-    tokenizer: Any,
-    names: Sequence[str] = (),
-    *,
-    milliseconds: int = 400,
+    file: str | Path, runs: TracedRun | Sequence[TracedRun], tokenizer: Any, names: Sequence[str] = ()
 ) -> None:
     """Write an animation of up to 16 images (.gif, .webp), or a film strip of the first few (.png).
 
-    runs: several are shown side by side. tokenizer, names: see `step_frames`. milliseconds: how long a frame is shown.
+    runs: several are shown side by side. names: see `step_frames`.
     """
-    path = check_file(file)
-    runs = [runs] if isinstance(runs, Run) else list(runs)
-    if path.suffix.lower() != ".png":
-        save_animation(step_frames(runs, tokenizer, names, MOST_IMAGES), path, milliseconds)
-        return
-    if not runs:
-        raise InputError("runs is empty; there is nothing to show")
-    count = min(max(1, _MOST_GROUPS // len(runs)), runs[0].num_images)
-    save(film_strip(runs, tokenizer, names, range(count)), path)
+    path = _check_file(file)
+    if path.suffix.lower() == ".png":
+        save(film_strip(runs, tokenizer, names), path)
+    else:
+        _save_animation(step_frames(runs, tokenizer, names), path)
 
 
 def check_trace(file: str | Path, settings: SamplingSettings) -> Path:
     """The path, if `write_trace` can do what these arguments ask for: to be called before long work."""
     if settings.candidates > 1:
         raise InputError(f"candidates is {settings.candidates}; steps can be shown of images made without rejection")
-    return check_file(file)
+    return _check_file(file)
 
 
 def write_trace(
@@ -75,19 +62,51 @@ def write_trace(
     path = check_trace(file, chosen)
     labels = labels[:MOST_IMAGES]
 
-    def record(changed: SamplingSettings) -> Trace:
-        made = Trace(MOST_IMAGES)
-        pipe.sample_tokens(labels, seed, changed, callback_on_step_end=made.on_step_end)
-        return made
+    def run_with(settings: SamplingSettings, trace: Trace | None = None) -> TracedRun:
+        if trace is None:
+            trace = Trace(MOST_IMAGES)
+            pipe.sample_tokens(labels, seed, settings, callback_on_step_end=trace.on_step_end)
+        return run_of(settings.chosen_sampler(pipe.critic is not None), trace, settings.probabilities)
 
-    def run(made_with: SamplingSettings, made: Trace) -> Run:
-        return run_of(made_with.chosen_sampler(pipe.critic is not None), made, made_with.probabilities)
-
-    runs = [run(chosen, trace or record(chosen))]
+    runs = [run_with(chosen, trace)]
     if runs[0].num_images != len(labels):
         raise InputError(f"trace holds {runs[0].num_images} images; expected the first {len(labels)} of the labels")
     if compare is not None:
-        runs.insert(0, run(compare, record(compare)))
+        runs.insert(0, run_with(compare))
     names = [pipe.class_names[label] for label in labels.tolist()] if pipe.class_names else ()
     path.parent.mkdir(parents=True, exist_ok=True)
     write_steps(path, runs, pipe.tokenizer, names)
+
+
+def _check_file(file: str | Path) -> Path:
+    path = Path(file)
+    if path.suffix.lower() not in (".gif", ".webp", ".png"):
+        raise InputError(f"{file} ends in {path.suffix!r}; steps are written as .gif, .webp or, a film strip, .png")
+    return path
+
+
+def _save_animation(frames: Sequence[Image.Image], file: Path) -> None:
+    """Write frames of one size as a GIF or a WebP that plays for ever."""
+    if file.suffix.lower() == ".gif":
+        frames = _with_one_palette(frames)
+        options: dict[str, Any] = {"format": "GIF", "disposal": 1, "optimize": False}
+    else:
+        options = {"format": "WEBP", "lossless": True, "method": 0, "quality": 50}
+    options["duration"] = [_FRAME_MILLISECONDS] * (len(frames) - 1) + [_LAST_MILLISECONDS]
+    write_atomically(
+        file, lambda path: frames[0].save(path, save_all=True, append_images=frames[1:], loop=0, **options)
+    )
+
+
+def _with_one_palette(frames: Sequence[Image.Image]) -> list[Image.Image]:
+    """Frames in 256 colours, the same for all, so that nothing flickers; not dithered, so that flat areas stay flat."""
+    fixed = np.concatenate([np.array(FLAT_COLOURS, np.uint8), colour_scale()[::_SCALE_STEP]])
+    some = [frames[0], frames[len(frames) // 2], frames[-1]]
+    montage = Image.fromarray(np.concatenate([np.asarray(frame.convert("RGB")) for frame in some]))
+    found = montage.quantize(256 - len(fixed), Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+    others = np.array(found.getpalette("RGB"), np.uint8).reshape(-1, 3)
+    # Pillow looks up colours in steps of 4: one all but equal to a fixed one would be taken in its place.
+    distance = np.abs(others[:, None].astype(int) - fixed).max(-1).min(-1)
+    palette = Image.new("P", (1, 1))
+    palette.putpalette(np.concatenate([fixed, others[distance >= _APART]]).tobytes())
+    return [frame.convert("RGB").quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]

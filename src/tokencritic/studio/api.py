@@ -9,19 +9,20 @@ import re
 import secrets
 import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
+from PIL import Image
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from tokencritic import __version__
 from tokencritic.errors import InputError
+from tokencritic.pictures import image_grid
 from tokencritic.studio import views
-from tokencritic.studio.commands import refine_command, sample_command
-from tokencritic.studio.runs import Run
-from tokencritic.studio.service import Busy, Service
-from tokencritic.studio.work import Generate, Part, Refine, Work
+from tokencritic.studio.service import Busy, Job, Service
+from tokencritic.studio.work import Work
 
 _SECONDS = 0.05
 _STATUS = {"failed": 400, "late": 504, "cancelled": 409}
@@ -36,13 +37,17 @@ class Api:
         self._drawing = threading.Lock()  # one picture is drawn at a time, so that many who ask do not fill the memory
 
     def routes(self) -> list[Route]:
+        requests = self.service.requests
+        makers = {
+            "generate": requests.generate,
+            "refine": partial(self._with_image, requests.refine),
+            "edit": partial(self._with_image, requests.edit),
+        }
         return [
             Route("/api/model", self.model),
-            Route("/api/generate", self.generate, methods=["POST"]),
-            Route("/api/refine", self.refine, methods=["POST"]),
-            Route("/api/edit", self.edit, methods=["POST"]),
+            *(Route(f"/api/{kind}", partial(self.run, make), methods=["POST"]) for kind, make in makers.items()),
             Route("/studio/pictures", self.upload, methods=["POST"]),
-            Route("/studio/runs/{run}/{part:int}/{name}", self.picture),
+            Route("/studio/runs/{job}/{number:int}/{name}", self.picture),
         ]
 
     def model(self, _: Request) -> Response:
@@ -62,125 +67,93 @@ class Api:
             }
         )
 
-    async def generate(self, request: Request) -> Response:
-        def told(run: Run) -> dict[str, Any]:
-            assert run.result is not None
-            assert isinstance(run.work, Generate)
-            part = run.result.parts[0]
-            command = sample_command(self.service.model, run.work, part.settings, self.service.pipe.class_names)
-            seeds = [run.work.seed + index for index in range(len(part.labels))]
-            return self._told(part) | {"seeds": seeds, "command": command}
-
-        return await self._run(request, self.service.requests.generate, told)
-
-    async def refine(self, request: Request) -> Response:
-        def told(run: Run) -> dict[str, Any]:
-            assert run.result is not None
-            assert isinstance(run.work, Refine)
-            part, names = run.result.parts[0], self.service.pipe.class_names
-            command = refine_command(self.service.model, run.work, part.labels[0], "picture.png", names)
-            return self._told(part) | self._told_before(run) | {"seeds": [run.work.seed], "command": command}
-
-        return await self._run(request, self._with_image(self.service.requests.refine), told)
-
-    async def edit(self, request: Request) -> Response:
-        def told(run: Run) -> dict[str, Any]:
-            assert run.result is not None
-            assert run.result.region is not None
-            drawn = run.result.region.nonzero().flatten().tolist()
-            return self._told(run.result.parts[0]) | self._told_before(run) | {"region": drawn}
-
-        return await self._run(request, self._with_image(self.service.requests.edit), told)
+    async def run(self, make: Callable[[Mapping[str, Any]], Work], request: Request) -> Response:
+        """Hand in what the body asks for, wait for it, and tell of it. A client that goes away takes its job along."""
+        client = "api " + secrets.token_urlsafe(16)
+        try:
+            values = _json(await request.body())
+            job = self.service.submit(client, await asyncio.to_thread(make, values))
+        except InputError as error:
+            return JSONResponse({"error": str(error)}, 400)
+        except Busy as error:
+            return JSONResponse({"error": str(error)}, 503, headers={"retry-after": "5"})
+        while not job.finished.is_set():
+            await asyncio.sleep(_SECONDS)
+            self.service.ahead(job)
+            if await request.is_disconnected():
+                self.service.cancel(client, job.kind)
+        if job.state != "done":
+            return JSONResponse({"error": job.message}, _STATUS[job.state])
+        return JSONResponse(await asyncio.to_thread(self._told, job))
 
     async def upload(self, request: Request) -> Response:
         """A picture for the page, as the bytes of its file; it is kept for the client that sent it."""
         data, name = await request.body(), request.query_params.get("name", "")
         try:
-            picture = await asyncio.to_thread(self.service.keep_upload, request.state.client, data, name)
+            image = await asyncio.to_thread(self.service.read_upload, data)
         except InputError as error:
             return JSONResponse({"error": str(error)}, 400)
+        picture = self.service.keep_picture(request.state.client, image, name)
         return JSONResponse({"id": picture.id, "name": picture.name})
 
     def picture(self, request: Request) -> Response:
-        """`images.png`, `image_I.png`, `steps_I.png`, `steps.gif`, `given.png` of one of the client's own runs."""
-        number, name = request.path_params["part"], request.path_params["name"]
+        """`images.png`, `image_I.png`, `steps_I.png`, `steps.gif`, `given.png` of one of the client's own jobs."""
+        number, name = request.path_params["number"], request.path_params["name"]
         try:
-            run = self.service.find(request.state.client, request.path_params["run"])
-            if run.result is None or number >= len(run.result.parts):
-                raise InputError("there is no such picture")
+            job = self.service.find(request.state.client, request.path_params["job"])
             with self._drawing:
-                content = self._draw(run, run.result.parts[number], name)
+                content = self._draw(job, number, name)
         except InputError as error:
             return JSONResponse({"error": str(error)}, 404)
         return Response(content, media_type="image/gif" if name.endswith(".gif") else "image/png", headers=_FOR_EVER)
 
-    def _draw(self, run: Run, part: Part, name: str) -> bytes:
-        pipe = self.service.pipe
-        if name == "images.png":
-            return views.png(views.sheet(pipe, part))
-        if name == "steps.gif":
-            return views.animation(pipe, part)
-        if name == "given.png" and (given := getattr(run.work, "picture", None)) is not None:
-            return views.png(given)
-        found = re.fullmatch(r"(image|steps)_(\d{1,6})\.png", name)
-        if found is None or int(found[2]) >= len(part.images):
-            raise InputError("there is no such picture")
-        index = int(found[2])
-        return views.png(part.images[index] if found[1] == "image" else views.step_panels(pipe, part, index))
+    def _draw(self, job: Job, number: int, name: str) -> bytes:
+        pipe, result = self.service.pipe, job.result
+        found = re.fullmatch(r"images\.png|steps\.gif|given\.png|(image|steps)_(\d{1,6})\.png", name)
+        if number < len(result.sets) and found is not None:
+            made, index = result.sets[number], int(found[2] or 0)
+            if name == "images.png":
+                return views.png(image_grid(made.images, names=views.names_of(pipe, made.labels)))
+            if name == "steps.gif":
+                return views.animation(pipe, made)
+            if name == "given.png" and result.given is not None:
+                return views.png(result.given)
+            if found[1] is not None and index < len(made.images):
+                return views.png(made.images[index] if found[1] == "image" else views.steps_sheet(pipe, made, index))
+        raise InputError("there is no such picture")
 
-    async def _run(
-        self,
-        request: Request,
-        make: Callable[[Mapping[str, Any]], Work],
-        told: Callable[[Run], dict[str, Any]],
-    ) -> Response:
-        """Hand in what the body asks for, wait for it, and tell of it. A client that goes away takes its run along."""
-        client = "api " + secrets.token_urlsafe(16)
-        try:
-            values = _json(await request.body())
-            run = self.service.submit(client, await asyncio.to_thread(make, values))
-        except InputError as error:
-            return JSONResponse({"error": str(error)}, 400)
-        except Busy as error:
-            return JSONResponse({"error": str(error)}, 503, headers={"retry-after": "5"})
-        while not run.finished.is_set():
-            await asyncio.sleep(_SECONDS)
-            self.service.ahead(run)
-            if await request.is_disconnected():
-                self.service.cancel(client, run.kind)
-        if run.state != "done":
-            return JSONResponse({"error": run.message}, _STATUS[run.state])
-        return JSONResponse(await asyncio.to_thread(told, run))
+    def _with_image(self, make: Callable[[Image.Image, Mapping[str, Any]], Work], values: Mapping[str, Any]) -> Work:
+        others = {name: value for name, value in values.items() if name != "image"}
+        return make(self.service.read_upload(_decode_base64(values.get("image"))), others)
 
-    def _with_image(self, make: Callable[[Any, Mapping[str, Any]], Work]) -> Callable[[Mapping[str, Any]], Work]:
-        def making(values: Mapping[str, Any]) -> Work:
-            others = {name: value for name, value in values.items() if name != "image"}
-            return make(self.service.read_upload(_decode_base64(values.get("image"))), others)
-
-        return making
-
-    def _told(self, part: Part) -> dict[str, Any]:
-        return {
-            "images": [views.as_base64(image) for image in part.images],
-            "labels": list(part.labels),
-            "classes": views.names_of(self.service.pipe, part.labels),
-            "settings": dataclasses.asdict(part.settings),
-            "passes": part.passes,
-            "seconds": part.seconds,
-            "scores": None if part.scores is None else part.scores.tolist(),
-            "mean_score": part.mean_score,
+    def _told(self, job: Job) -> dict[str, Any]:
+        """What a client is told of a finished job."""
+        made, before, region = job.result.sets[0], job.result.before, job.result.region
+        told = {
+            "images": [_as_base64(image) for image in made.images],
+            "labels": list(made.labels),
+            "classes": views.names_of(self.service.pipe, made.labels),
+            "settings": dataclasses.asdict(made.settings),
+            "passes": made.passes,
+            "seconds": made.seconds,
+            "scores": None if made.scores is None else made.scores.tolist(),
+            "mean_score": made.mean_score,
         }
+        if before is not None:
+            told |= {
+                "before": _as_base64(before.images[0]),
+                "before_scores": None if before.scores is None else before.scores[0].tolist(),
+                "before_mean_score": before.mean_score,
+            }
+        if region is not None:
+            told["region"] = region.nonzero().flatten().tolist()
+        if command := self.service.command(job):
+            told |= {"seeds": [job.work.seed + index for index in range(len(made.labels))], "command": command}
+        return told
 
-    def _told_before(self, run: Run) -> dict[str, Any]:
-        assert run.result is not None
-        assert run.result.before is not None
-        before = run.result.before
-        scores = None if before.scores is None else before.scores[0].tolist()
-        return {
-            "before": views.as_base64(before.images[0]),
-            "before_scores": scores,
-            "before_mean_score": before.mean_score,
-        }
+
+def _as_base64(image: Image.Image) -> str:
+    return base64.b64encode(views.png(image)).decode("ascii")
 
 
 def _json(body: bytes) -> dict[str, Any]:

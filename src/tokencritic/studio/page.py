@@ -5,9 +5,8 @@ from pathlib import Path
 import gradio as gr
 from gradio.themes import Base, Default
 
-from tokencritic.studio.generate_tabs import compare_tab, generate_tab
-from tokencritic.studio.picture_tabs import edit_tab, refine_tab
 from tokencritic.studio.service import Service
+from tokencritic.studio.tabs import compare_tab, edit_tab, generate_tab, refine_tab
 
 _HERE = Path(__file__).parent
 CSS = (_HERE / "page.css").read_text(encoding="utf-8")

@@ -1,5 +1,6 @@
-"""What the page and the HTTP API both call: a bounded queue before one worker, and the results it has made."""
+"""What the page and the HTTP API both call: a bounded queue of jobs before one worker, and the results it has made."""
 
+import io
 import secrets
 import sys
 import threading
@@ -9,22 +10,33 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from PIL import Image
+from torch import Tensor
 
 from tokencritic.errors import InputError
 from tokencritic.evaluation.tune import own_settings
+from tokencritic.pictures import image_grid
 from tokencritic.pipeline import TokenCriticPipeline
 from tokencritic.pretrained import place_of
 from tokencritic.sampling.settings import Sampler, SamplingSettings
 from tokencritic.studio.requests import Limits, Requests
-from tokencritic.studio.runs import Run
 from tokencritic.studio.uploads import read_upload
-from tokencritic.studio.work import Work, fit
+from tokencritic.studio.work import Result, Work, fit
+
+State = Literal["waiting", "running", "done", "failed", "cancelled", "late"]
+
+_MOST_SHOWN = 16
+_SHARE_OF_TIME = 4  # decoding images that form costs at most a fourth of the time since the last preview
 
 
 class Busy(Exception):
-    """There is no room for another run; the message says so, and what to do."""
+    """There is no room for another job; the message says so, and what to do."""
+
+
+class Cancelled(Exception):
+    """Raised inside a job whose client no longer wants it."""
 
 
 @dataclass(frozen=True)
@@ -37,11 +49,76 @@ class Picture:
     name: str
 
 
+class Job:
+    """One piece of work of one client. The worker alone moves it on; everyone may read it.
+
+    message: why it failed. done, total: steps. preview: a PNG of the images as they form, or None.
+    """
+
+    def __init__(self, client: str, work: Work, now: float) -> None:
+        self.id, self.client, self.work, self.submitted = secrets.token_urlsafe(16), client, work, now
+        self.state: State = "waiting"
+        self.message = ""
+        self.done, self.total = 0, 1
+        self.preview: bytes | None = None
+        self.result = Result()
+        self.finished = threading.Event()
+        self._cancelled = threading.Event()
+        self._previewed = self._preview_seconds = 0.0
+
+    @property
+    def kind(self) -> str:
+        return self.work.kind
+
+    def cancel(self) -> None:
+        """End the job at its next step, if it has begun."""
+        self._cancelled.set()
+
+    def carry_out(self, pipe: TokenCriticPipeline, seconds: float, clock: Callable[[], float]) -> None:
+        """Do the work; whatever happens, the job is finished afterwards. seconds: how long it may take."""
+        self.state, end = "running", clock() + seconds
+
+        def watch(done: int, total: int, tokens: Tensor | None) -> None:
+            if self._cancelled.is_set():
+                raise Cancelled
+            if clock() > end:
+                raise InputError(f"stopped after {seconds:g} s, the most a run may take; ask for less")
+            self.done, self.total = done, total
+            if tokens is not None:
+                self._show(pipe, tokens)
+
+        try:
+            self.result = self.work.carry_out(pipe, watch)
+            self.finish("done")
+        except Cancelled:
+            self.finish("cancelled", "cancelled")
+        except InputError as error:
+            self.finish("failed", str(error))
+        except Exception as error:
+            self.finish("failed", f"the run failed ({type(error).__name__}); the server's log says more")
+            raise
+
+    def finish(self, state: State, message: str = "") -> None:
+        self.message, self.state, self.preview = message, state, None
+        self.finished.set()
+
+    def _show(self, pipe: TokenCriticPipeline, tokens: Tensor) -> None:
+        """Draw the images as they are now, but not so often that it slows the job."""
+        start = time.perf_counter()
+        if start - self._previewed < _SHARE_OF_TIME * self._preview_seconds:
+            return
+        sheet = io.BytesIO()
+        image_grid(pipe.images(tokens[:_MOST_SHOWN]), scale=1).save(sheet, "PNG")
+        self.preview = sheet.getvalue()
+        self._previewed = time.perf_counter()
+        self._preview_seconds = self._previewed - start
+
+
 class Service:
-    """Runs of many clients on one pipeline, one run at a time.
+    """Jobs of many clients on one pipeline, one job at a time.
 
     model: what the pipeline was loaded from, for command lines. clock: seconds, for tests.
-    A client is any string that its page keeps; it can see and cancel its own runs alone.
+    A client is any string that its page keeps; it can see and cancel its own jobs alone.
     """
 
     def __init__(
@@ -55,9 +132,9 @@ class Service:
         self.requests = Requests(pipe, self.limits)
         self._clock = clock
         self._changed = threading.Condition()
-        self._waiting: list[Run] = []
-        self._running: Run | None = None
-        self._runs: OrderedDict[str, Run] = OrderedDict()
+        self._waiting: list[Job] = []
+        self._running: Job | None = None
+        self._jobs: OrderedDict[str, Job] = OrderedDict()
         self._pictures: OrderedDict[str, Picture] = OrderedDict()
         self._closed = False
         self._worker = threading.Thread(target=self._work, name="studio", daemon=True)
@@ -67,62 +144,59 @@ class Service:
         """What suits a sampler of this model."""
         return own_settings(Path(place_of(self.model)), self.pipe, sampler)
 
-    def submit(self, client: str, work: Work) -> Run:
+    def submit(self, client: str, work: Work) -> Job:
         """Take work in, or raise `Busy` at once. Nothing waits here."""
         with self._changed:
             if self._closed:
                 raise Busy("the studio is closing")
             self._give_up_late()
-            unfinished = [run for run in (*self._waiting, self._running) if run is not None and run.client == client]
+            unfinished = self._unfinished(client)
             if len(unfinished) >= self.limits.per_client:
                 raise Busy(f"busy: {len(unfinished)} of your runs are not finished; wait for them, or cancel them")
             if len(self._waiting) >= self.limits.waiting:
                 raise Busy(f"busy: {len(self._waiting)} runs are waiting already; try again in a moment")
-            run = Run(client, work, self._clock())
-            self._waiting.append(run)
-            self._runs[run.id] = run
-            self._forget_old()
+            job = Job(client, work, self._clock())
+            self._waiting.append(job)
+            self._jobs[job.id] = job
+            finished = [old.id for old in self._jobs.values() if old.finished.is_set()]
+            for job_id in finished[: max(0, len(finished) - self.limits.kept_runs)]:
+                del self._jobs[job_id]
             self._changed.notify()
-            return run
+            return job
 
-    def ahead(self, run: Run) -> int:
-        """How many runs come before this one; 0 if it is running or finished. Also gives up runs that waited too long."""
+    def ahead(self, job: Job) -> int:
+        """How many jobs come before this one; 0 if it is running or finished. Also gives up jobs that waited too long."""
         with self._changed:
             self._give_up_late()
-            if run not in self._waiting:
+            if job not in self._waiting:
                 return 0
-            return self._waiting.index(run) + (self._running is not None)
+            return self._waiting.index(job) + (self._running is not None)
 
-    def find(self, client: str, run_id: str) -> Run:
-        """A run of this client."""
-        run = self._runs.get(run_id)
-        if run is None or run.client != client:
+    def find(self, client: str, job_id: str) -> Job:
+        """A job of this client."""
+        job = self._jobs.get(job_id)
+        if job is None or job.client != client:
             raise InputError("that run is not here any more; make it again")
-        return run
+        return job
 
-    def latest(self, client: str, *kinds: str) -> Run | None:
-        """The client's last run of these kinds."""
+    def latest(self, client: str, kind: str) -> Job | None:
+        """The client's last job of a kind."""
         with self._changed:
             return next(
-                (run for run in reversed(self._runs.values()) if run.client == client and run.kind in kinds), None
+                (job for job in reversed(self._jobs.values()) if (job.client, job.kind) == (client, kind)), None
             )
 
-    def cancel(self, client: str, *kinds: str) -> int:
-        """Give up the client's unfinished runs of these kinds, and nobody else's. Returns how many there were."""
+    def cancel(self, client: str, kind: str) -> int:
+        """Give up the client's unfinished jobs of a kind, and nobody else's. Returns how many there were."""
         with self._changed:
-            waiting = [run for run in self._waiting if run.client == client and run.kind in kinds]
-            for run in waiting:
-                self._waiting.remove(run)
-                run.finish("cancelled", "cancelled")
-            running = self._running
-            if running is None or running.client != client or running.kind not in kinds:
-                return len(waiting)
-            running.cancel()
-            return len(waiting) + 1
-
-    def keep_upload(self, client: str, data: bytes, name: str) -> Picture:
-        """A picture from a file's bytes."""
-        return self.keep_picture(client, self.read_upload(data), name)
+            jobs = [job for job in self._unfinished(client) if job.kind == kind]
+            for job in jobs:
+                if job is self._running:
+                    job.cancel()
+                else:
+                    self._waiting.remove(job)
+                    job.finish("cancelled", "cancelled")
+            return len(jobs)
 
     def read_upload(self, data: bytes) -> Image.Image:
         """A file's bytes as a picture of the model's size."""
@@ -144,12 +218,16 @@ class Service:
             raise InputError("there is no picture yet; upload one, or take one that you made")
         return picture
 
+    def command(self, job: Job, number: int = 0) -> str:
+        """The command line that makes one of the image sets of a finished job."""
+        return job.work.command(self.model, self.pipe.class_names, job.result.sets[number])
+
     def close(self) -> None:
         """Cancel everything and end the worker."""
         with self._changed:
             self._closed = True
-            for run in self._waiting:
-                run.finish("cancelled", "the studio is closing")
+            for job in self._waiting:
+                job.finish("cancelled", "the studio is closing")
             self._waiting.clear()
             if self._running is not None:
                 self._running.cancel()
@@ -165,23 +243,21 @@ class Service:
                 self._give_up_late()
                 if not self._waiting:
                     continue
-                run = self._running = self._waiting.pop(0)
+                job = self._running = self._waiting.pop(0)
             try:
-                run.carry_out(self.pipe, self.limits.run_seconds, self._clock)
-            except Exception:  # a fault of ours ends one run, not the studio
+                job.carry_out(self.pipe, self.limits.run_seconds, self._clock)
+            except Exception:  # a fault of ours ends one job, not the studio
                 traceback.print_exc(file=sys.stderr)
             with self._changed:
                 self._running = None
 
-    def _give_up_late(self) -> None:
-        """Finish the runs that have waited too long. The caller holds the lock."""
-        now, bound = self._clock(), self.limits.wait_seconds
-        for run in [run for run in self._waiting if now - run.submitted > bound]:
-            self._waiting.remove(run)
-            run.finish("late", f"gave up after waiting {bound:g} s for other runs; try again in a moment")
+    def _unfinished(self, client: str) -> list[Job]:
+        """The client's jobs that wait or run. The caller holds the lock."""
+        return [job for job in (*self._waiting, self._running) if job is not None and job.client == client]
 
-    def _forget_old(self) -> None:
-        """Drop the oldest finished runs beyond those that are kept. The caller holds the lock."""
-        finished = [run.id for run in self._runs.values() if run.finished.is_set()]
-        for run_id in finished[: max(0, len(finished) - self.limits.kept_runs)]:
-            del self._runs[run_id]
+    def _give_up_late(self) -> None:
+        """Finish the jobs that have waited too long. The caller holds the lock."""
+        now, bound = self._clock(), self.limits.wait_seconds
+        for job in [job for job in self._waiting if now - job.submitted > bound]:
+            self._waiting.remove(job)
+            job.finish("late", f"gave up after waiting {bound:g} s for other runs; try again in a moment")

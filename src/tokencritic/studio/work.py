@@ -1,10 +1,10 @@
-"""What a run does: the pipeline's calls with a watcher at each step, and what comes of them."""
+"""What a job does: the pipeline's calls with a watcher at each step, what comes of them, and the same as a command line."""
 
-import math
+import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 import torch
 from PIL import Image
@@ -24,17 +24,14 @@ from tokencritic.tokenizers import regions
 BATCH_SIZE = 64  # as on the command line, so that both compute the same to the last bit
 
 
-class Watcher(Protocol):
-    """Told of each step; what it raises ends the run."""
-
-    def __call__(self, done: int, total: int, tokens: Tensor | None, /) -> None:
-        """done, total: steps. tokens: (b, n), the images as they are now, if they may be shown."""
-        ...
+# Called at each step with the steps done, all of them, and the tokens (b, n) of the images as they are now, or None where
+# these may not be shown; what it raises ends the job.
+Watcher = Callable[[int, int, Tensor | None], None]
 
 
 @dataclass(frozen=True)
-class Part:
-    """Images made in one way.
+class ImageSet:
+    """Images made with one setting.
 
     labels: the class of each image. trace: how the first of them came about, None where that is not known.
     passes: of the networks, for one image. scores: (b, n), the critic's, of the finished images; None without a critic.
@@ -51,69 +48,73 @@ class Part:
 
     @property
     def mean_score(self) -> float | None:
-        """What the critic thinks of all the images together, 0 to 1."""
+        """The mean of the critic's scores over all images, 0 to 1."""
         return None if self.scores is None else float(self.scores.double().mean())
 
 
 @dataclass(frozen=True)
 class Result:
-    """before: the picture that was worked on, as the tokenizer gives it back, with its critic's scores."""
+    """What a job made. given: the picture that was worked on. before: the same as the tokenizer gives it back."""
 
-    parts: tuple[Part, ...] = ()
-    before: Part | None = None
+    sets: tuple[ImageSet, ...] = ()
+    given: Image.Image | None = None
+    before: ImageSet | None = None
     region: Tensor | None = field(default=None, compare=False)
 
 
-class Work(Protocol):
-    """Something to do with a pipeline."""
+class Work:
+    """Something to do with a pipeline. kind: the tab that shows it. seed: of its first image."""
 
-    @property
-    def kind(self) -> str: ...
+    kind: ClassVar[str]
+    seed: int
 
-    def carry_out(self, pipe: TokenCriticPipeline, watch: Watcher) -> Result: ...
+    def carry_out(self, pipe: TokenCriticPipeline, watch: Watcher) -> Result:
+        raise NotImplementedError
+
+    def command(self, model: str, class_names: Sequence[str], made: ImageSet) -> str:
+        """The command line that makes the same images, or "" where there is none."""
+        return ""
 
 
 @dataclass(frozen=True)
-class Generate:
+class Generate(Work):
     """New images, once for each of the settings. labels: (b,). classes: those asked for, None for all in turn."""
 
     labels: Tensor
     classes: tuple[int, ...] | None
     seed: int
     variants: tuple[SamplingSettings, ...]
-
-    @property
-    def kind(self) -> str:
-        return "generate" if len(self.variants) == 1 else "compare"
+    kind = "generate"
 
     def carry_out(self, pipe: TokenCriticPipeline, watch: Watcher) -> Result:
-        totals = [self._draws(settings) * last_step(settings) for settings in self.variants]
-        parts = []
-        for number, settings in enumerate(self.variants):
+        seeds, sets = as_seeds(self.seed, len(self.labels)), []
+        counts = [max(1, BATCH_SIZE // settings.candidates) for settings in self.variants]
+        totals = [len(seeds.split(count)) * one.steps for count, one in zip(counts, self.variants, strict=True)]
+        for number, (settings, count) in enumerate(zip(self.variants, counts, strict=True)):
             # Images are not decoded on the way where times are compared.
-            steps = _Steps(watch, settings, sum(totals[:number]), sum(totals), shown=len(self.variants) == 1)
-            parts.append(self._part(pipe, settings, steps))
-        return Result(tuple(parts))
+            making = _Making(pipe, watch, settings, sum(totals[:number]), sum(totals), shown=len(self.variants) == 1)
+            tokens, images = [], []
+            for labels, some in zip(self.labels.split(count), seeds.split(count), strict=True):
+                tokens.append(pipe.sample_tokens(labels, some, settings, BATCH_SIZE, making.on_step_end))
+                images += pipe.images(tokens[-1], batch_size=BATCH_SIZE)
+            sets.append(making.finish(self.labels, torch.cat(tokens), images))
+        return Result(tuple(sets))
 
-    def _part(self, pipe: TokenCriticPipeline, settings: SamplingSettings, steps: "_Steps") -> Part:
-        start, tokens, images = time.perf_counter(), [], []
-        count = max(1, BATCH_SIZE // settings.candidates)
-        seeds = as_seeds(self.seed, len(self.labels))
-        for labels, some in zip(self.labels.split(count), seeds.split(count), strict=True):
-            tokens.append(pipe.sample_tokens(labels, some, settings, BATCH_SIZE, steps.on_step_end))
-            images += pipe.images(tokens[-1], batch_size=BATCH_SIZE)
-        seconds = time.perf_counter() - start
-        return finished(pipe, settings, self.labels, torch.cat(tokens), images, steps.trace, seconds)
+    def command(self, model: str, class_names: Sequence[str], made: ImageSet) -> str:
+        words = ["sample", model, "--num", str(len(self.labels)), "--seed", str(self.seed)]
+        if self.classes is not None:
+            words += ["--classes", *(class_word(label, class_names) for label in self.classes)]
+        return _command(words, made.settings)
 
-    def _draws(self, settings: SamplingSettings) -> int:
-        """How often the loop runs from its first step."""
-        count = max(1, BATCH_SIZE // settings.candidates)
-        sizes = [len(part) for part in self.labels.split(count)]
-        return sum(math.ceil(size * settings.candidates / BATCH_SIZE) for size in sizes)
+
+class Compare(Generate):
+    """The same images in several ways."""
+
+    kind = "compare"
 
 
 @dataclass(frozen=True)
-class Look:
+class Look(Work):
     """What the critic thinks of a picture. label: its class, None to ask the classifier."""
 
     picture: Image.Image
@@ -122,12 +123,12 @@ class Look:
 
     def carry_out(self, pipe: TokenCriticPipeline, watch: Watcher) -> Result:
         watch(0, 1, None)
-        return Result(before=_given(pipe, self.picture, self.label))
+        return Result(given=self.picture, before=_reconstructed(pipe, self.picture, self.label))
 
 
 @dataclass(frozen=True)
-class Refine:
-    """A picture with the `ratio` of its tokens that the critic distrusts drawn again."""
+class Refine(Work):
+    """A picture with the `ratio` of its tokens that the critic distrusts drawn again. label: as for `Look`."""
 
     picture: Image.Image
     label: int | None
@@ -138,22 +139,20 @@ class Refine:
 
     def carry_out(self, pipe: TokenCriticPipeline, watch: Watcher) -> Result:
         watch(0, 1, None)
-        before = _given(pipe, self.picture, self.label)
-        labels, start = torch.tensor(before.labels), time.perf_counter()
-        steps = _Steps(
-            watch, self.settings, 0, math.ceil(self.settings.candidates / BATCH_SIZE) * last_step(self.settings)
-        )
-        tokens = pipe.refine_tokens(
-            before.tokens, labels, self.seed, self.settings, BATCH_SIZE, steps.on_step_end, ratio=self.ratio
-        )
-        images = pipe.images(tokens, batch_size=BATCH_SIZE)
-        seconds = time.perf_counter() - start
-        after = finished(pipe, self.settings, labels, tokens, images, steps.trace, seconds, self.ratio)
-        return Result((after,), before)
+        before = _reconstructed(pipe, self.picture, self.label)
+        labels, making = torch.tensor(before.labels), _Making(pipe, watch, self.settings)
+        given = before.tokens, labels, self.seed, self.settings
+        tokens = pipe.refine_tokens(*given, BATCH_SIZE, making.on_step_end, ratio=self.ratio)
+        after = making.finish(labels, tokens, pipe.images(tokens, batch_size=BATCH_SIZE), self.ratio)
+        return Result((after,), self.picture, before)
+
+    def command(self, model: str, class_names: Sequence[str], made: ImageSet) -> str:
+        words = ["refine", model, "picture.png", "--classes", class_word(made.labels[0], class_names)]
+        return _command([*words, "--ratio", repr(self.ratio), "--seed", str(self.seed)], self.settings)
 
 
 @dataclass(frozen=True)
-class Edit:
+class Edit(Work):
     """A picture with a region drawn anew. region: (n,) bool. move: how many tokens it is moved right and down first."""
 
     picture: Image.Image
@@ -170,75 +169,74 @@ class Edit:
         label = self.label
         if label is None:  # the classifier is asked about the picture as it was given, whole
             label = int(pipe.classify(pipe.encode(self.picture)))
-        before = _given(pipe, moved, label)
-        region, labels, start = self.region | bare, torch.tensor(before.labels), time.perf_counter()
-        guidance = self.settings.guidance
+        before = _reconstructed(pipe, moved, label)
+        region, labels = self.region | bare, torch.tensor(before.labels)
+        making, guidance = _Making(pipe, watch, self.settings), self.settings.guidance
         generator = pipe.generator if guidance == 1 else pipe.generator.guided(guidance)
         scorer = self.settings.scorer(pipe.critic, pipe.tokenizer.grid)
-        steps = _Steps(watch, self.settings, 0, last_step(self.settings))
-        arguments = self.settings.loop_arguments()
-        tokens = edit(generator, scorer, before.tokens, region, labels, self.seed, on_step=steps.on_step, **arguments)
-        tokens = tokens.cpu()
-        images = pipe.images(tokens)
-        seconds = time.perf_counter() - start
-        after = finished(pipe, self.settings, labels, tokens, images, steps.trace, seconds)
-        return Result((after,), before, region)
+        loop = self.settings.loop_arguments()
+        given = before.tokens, region, labels, self.seed
+        tokens = edit(generator, scorer, *given, on_step=making.on_step, **loop).cpu()
+        return Result((making.finish(labels, tokens, pipe.images(tokens)),), self.picture, before, region)
 
 
-class _Steps:
-    """Counts the steps of several draws, one after the other, as one, and records the first images of them."""
+class _Making:
+    """The making of one image set: its steps are counted, timed and told, and the first images of them recorded.
+
+    before, total: steps of the whole job before this one, and in all. shown: whether images may be shown as they form.
+    """
 
     def __init__(
-        self, watch: Watcher, settings: SamplingSettings, before: int, total: int, *, shown: bool = True
+        self,
+        pipe: TokenCriticPipeline,
+        watch: Watcher,
+        settings: SamplingSettings,
+        before: int = 0,
+        total: int | None = None,
+        *,
+        shown: bool = True,
     ) -> None:
-        self.watch, self.before, self.total, self.last = watch, before, total, last_step(settings)
+        self.pipe, self.watch, self.settings, self.before = pipe, watch, settings, before
+        self.total = settings.steps if total is None else total
         self.trace = Trace(MOST_IMAGES) if settings.candidates == 1 else None  # of several, the chosen one is not known
         self.shown = shown and self.trace is not None
-        self._previous, self._draws = -1, 0
+        self._start, self._previous, self._loops = time.perf_counter(), -1, 0
 
     def on_step_end(self, pipe: Any, index: int, step_time: float, tensors: dict[str, Tensor]) -> None:
-        """For a pipeline."""
+        """For a pipeline, which may run its loop several times, one batch after the other."""
         if self.trace is not None:
             self.trace.on_step_end(pipe, index, step_time, tensors)
-        self._tell(index, tensors["tokens"])
+        self._loops += index <= self._previous
+        self._previous = index
+        done = self.before + self._loops * self.settings.steps + index
+        self.watch(min(done, self.total), self.total, tensors["tokens"] if self.shown else None)
 
     def on_step(self, proposal: Proposal, scores: Tensor | None, mask: Tensor) -> None:
         """For a sampler."""
-        if self.trace is not None:
-            self.trace(proposal, scores, mask)
-        self._tell(proposal.step.index, proposal.tokens)
+        tensors = {"tokens": proposal.tokens, "hidden": mask} | ({} if scores is None else {"scores": scores})
+        self.on_step_end(self.pipe, proposal.step.index, proposal.step.time, tensors)
 
-    def _tell(self, index: int, tokens: Tensor) -> None:
-        if index <= self._previous:
-            self._draws += 1
-        self._previous = index
-        done = self.before + self._draws * self.last + index
-        self.watch(min(done, self.total), self.total, tokens if self.shown else None)
-
-
-def last_step(settings: SamplingSettings) -> int:
-    """The number of the loop's last step."""
-    return (settings.steps - 1) * settings.passes_per_level + 1
+    def finish(
+        self, labels: Tensor, tokens: Tensor, images: Sequence[Image.Image], refine_ratio: float | None = None
+    ) -> ImageSet:
+        """The images with what is to be told of them."""
+        seconds, has_critic = time.perf_counter() - self._start, self.pipe.critic is not None
+        passes = self.settings.passes(tokens.shape[1], has_critic, refine_ratio)
+        scores = _critic_scores(self.pipe, tokens, labels)
+        classes = tuple(labels.tolist())
+        return ImageSet(self.settings, classes, tuple(images), tokens, self.trace, passes, seconds, scores)
 
 
-def finished(
-    pipe: TokenCriticPipeline,
-    settings: SamplingSettings,
-    labels: Tensor,
-    tokens: Tensor,
-    images: Sequence[Image.Image],
-    trace: Trace | None,
-    seconds: float,
-    refine_ratio: float | None = None,
-) -> Part:
-    """The images with what is to be told of them."""
-    passes = settings.passes(tokens.shape[1], pipe.critic is not None, refine_ratio)
-    scores = critic_scores(pipe, tokens, labels)
-    return Part(settings, tuple(labels.tolist()), tuple(images), tokens, trace, passes, seconds, scores)
+def _reconstructed(pipe: TokenCriticPipeline, picture: Image.Image, label: int | None) -> ImageSet:
+    """A picture as the tokenizer gives it back, with its class and scores."""
+    tokens = pipe.encode(picture)
+    labels = pipe.classify(tokens) if label is None else torch.tensor([label])
+    images, scores = tuple(pipe.images(tokens)), _critic_scores(pipe, tokens, labels)
+    return ImageSet(pipe.defaults, tuple(labels.tolist()), images, tokens, None, 0, 0.0, scores)
 
 
 @torch.no_grad()
-def critic_scores(pipe: TokenCriticPipeline, tokens: Tensor, labels: Tensor) -> Tensor | None:
+def _critic_scores(pipe: TokenCriticPipeline, tokens: Tensor, labels: Tensor) -> Tensor | None:
     """(b, n), the critic's probability that a token is real, without noise; None without a critic."""
     if pipe.critic is None:
         return None
@@ -253,19 +251,7 @@ def critic_scores(pipe: TokenCriticPipeline, tokens: Tensor, labels: Tensor) -> 
 
 def fit(pipe: TokenCriticPipeline, picture: Image.Image) -> Image.Image:
     """The middle square of a picture at the model's size, in its colours: all that the model sees of it."""
-    floats = to_images(picture, pipe.tokenizer.image_size, pipe.tokenizer.channels)
-    return to_pil(floats[0].permute(1, 2, 0).numpy())
-
-
-def _given(pipe: TokenCriticPipeline, picture: Image.Image, label: int | None) -> Part:
-    """A picture as the tokenizer gives it back, with its class and scores."""
-    start = time.perf_counter()
-    tokens = pipe.encode(picture)
-    labels = pipe.classify(tokens) if label is None else torch.tensor([label])
-    images = pipe.images(tokens)
-    scores = critic_scores(pipe, tokens, labels)
-    seconds = time.perf_counter() - start
-    return Part(pipe.defaults, tuple(labels.tolist()), tuple(images), tokens, None, 0, seconds, scores)
+    return moved_picture(pipe, picture, (0, 0))[0]
 
 
 def moved_picture(pipe: TokenCriticPipeline, picture: Image.Image, move: tuple[int, int]) -> tuple[Image.Image, Tensor]:
@@ -274,3 +260,19 @@ def moved_picture(pipe: TokenCriticPipeline, picture: Image.Image, move: tuple[i
     pixels = to_images(picture, tokenizer.image_size, tokenizer.channels)
     moved, bare = regions.move(pixels, move[0] * tokenizer.factor, move[1] * tokenizer.factor)
     return to_pil(moved[0].permute(1, 2, 0).numpy()), regions.tokens_touched(bare, tokenizer)
+
+
+def class_word(label: int, class_names: Sequence[str]) -> str:
+    """A class by its name, or by its number where the name could be taken for something else."""
+    name = class_names[label] if class_names else ""
+    same = sum(other.lower() == name.lower() for other in class_names)
+    return str(label) if not name or name.isdecimal() or name.startswith("-") or same > 1 else name
+
+
+def _command(words: list[str], settings: SamplingSettings) -> str:
+    """A command line with all the settings, so that it does not depend on the defaults of the model's folder."""
+    for name, value in vars(settings).items():
+        if value is not None:
+            values = value if isinstance(value, tuple) else (value,)
+            words = [*words, f"--{name}", *(str(part) for part in values)]
+    return shlex.join(["token-critic", *words])

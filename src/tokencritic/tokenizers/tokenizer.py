@@ -48,7 +48,7 @@ class Tokenizer(SavedModel, ImageTokenizer):
             raise InputError(f"image_size is {config.image_size}{around}; it must be a positive multiple of {factor}")
         self.factor, self.margin, side = factor, margin, size // factor
         self.image_size, self.channels, self.codebook_size = config.image_size, config.channels, config.codebook_size
-        self.grid, self.num_tokens = (side, side), side * side
+        self.grid, self.num_tokens, self.margin = (side, side), side * side, margin
 
     @property
     @abstractmethod

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from tokencritic.data.images import ImageBatches
 from tokencritic.errors import InputError
 from tokencritic.image_forms import to_pil
-from tokencritic.pictures.grids import grid
+from tokencritic.pictures.grids import image_grid
 from tokencritic.randomness import example_seeds, torch_rng
 from tokencritic.tokenizers.quantizer import CodebookUpkeep, code_counts, perplexity, squared_distances
 from tokencritic.tokenizers.tokenizer import Tokenizer, TokenizerOutput
@@ -142,7 +142,7 @@ class TokenizerTask(Task[Tokenizer]):
         images = self._images(torch.arange(min(16, self.num_rows)), None)
         pairs = zip(images.split(8), network(images).reconstruction.clamp(0, 1).split(8), strict=True)
         arrays = torch.cat([image for pair in pairs for image in pair]).permute(0, 2, 3, 1).cpu().numpy()
-        return {"reconstructions": grid([to_pil(array) for array in arrays], columns=8)}
+        return {"reconstructions": image_grid([to_pil(array) for array in arrays], columns=8)}
 
     def facts(self) -> dict[str, Any]:
         return super().facts() | {"perceptual": None if self.perceptual is None else self.perceptual.fingerprint()}

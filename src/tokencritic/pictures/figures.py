@@ -1,0 +1,282 @@
+"""Figures of measurements: the trade-off curves of a sweep, as in the paper, and what a diagnosis finds about the critic.
+
+Everything is told apart by colour and by line style or marker, so that it reads in print too.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from tokencritic.errors import InputError
+from tokencritic.files import write_atomically
+from tokencritic.pictures.look import BLACK, BLUE, GREEN, SAMPLERS, VERMILION, colour_scale
+
+Row = Mapping[str, Any]
+Section = Mapping[str, Any]
+
+_TITLES = {"is": "Inception Score", "recall": "recall", "precision": "precision"}
+_MARKERS = "osD^vP*Xphd<>"
+_KINDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "original": ("original", {"color": BLUE, "linestyle": "-"}),
+    "changed": ("drawn again, changed", {"color": VERMILION, "linestyle": "--"}),
+    "equal": ("drawn again, equal to the original", {"color": GREEN, "linestyle": ":"}),
+}
+_TARGETS = {"masked": "share that was not hidden", "changed": "share with the original's code"}
+_GROUPS: dict[str, tuple[str, dict[str, Any]]] = {
+    "taken_back": ("taken back", {"linestyle": "-", "marker": "o"}),
+    "drawn_again": ("hidden again at once", {"linestyle": "--", "marker": "s"}),
+    "kept": ("kept", {"linestyle": ":", "marker": "^"}),
+}
+# An AUC of the report and what stands for it.
+_JUDGES: dict[str, tuple[str, dict[str, Any]]] = {
+    "auc": ("critic, tokens of all images", {"color": BLACK, "linestyle": ":", "marker": "D"}),
+    "auc_within_image": ("critic, tokens of one image", {"color": BLUE, "linestyle": "-", "marker": "o"}),
+    "critic": ("critic, tokens drawn again", {"color": BLUE, "linestyle": "-.", "marker": "^"}),
+    "confidence": (
+        "generator's confidence, tokens drawn again",
+        {"color": VERMILION, "linestyle": "--", "marker": "s"},
+    ),
+}
+_RATIO_SHADES, _RATIO_MARKERS = (90, 140, 190, 245), "sD^v"
+
+
+def tradeoff_figures(rows: Sequence[Row], folder: Path, explained: str = "") -> list[Path]:
+    """Draw the figures that the rows' metrics allow, as PNG files; returns them.
+
+    rows: as `sweep` gives them. explained: a line below the figures that says what was measured with.
+    """
+    if not rows:
+        raise InputError("rows is empty; there is nothing to draw")
+    wanted = {"fid_is.png": ["is"], "fid_recall_precision.png": ["recall", "precision"]}
+    figures = {
+        name: draw_tradeoff(rows, metrics, explained)
+        for name, metrics in wanted.items()
+        if all(metric in row for metric in ("fid", *metrics) for row in rows)
+    }
+    return _write(figures, folder)
+
+
+def diagnosis_figures(held_out: Section, sampling: Mapping[str, Section], folder: Path, explained: str) -> list[Path]:
+    """Draw all figures of a diagnosis as PNG files in a folder that is there; returns them.
+
+    held_out: as `held_out_report` gives it. sampling: by sampler, as `sampling_report` gives it. explained: a line below
+    each figure that says what was measured.
+    """
+    figures = {
+        "scores.png": draw_scores(held_out["by_ratio"], explained),
+        "auc.png": draw_auc(held_out["by_ratio"], explained),
+        "calibration.png": draw_calibration(held_out, explained),
+        "sampling.png": draw_sampling(sampling, explained),
+    }
+    return _write(figures, folder)
+
+
+def draw_tradeoff(rows: Sequence[Row], metrics: Sequence[str], explained: str = "") -> Figure:
+    """FID, lower is better, against each of some metrics of which higher is better, side by side.
+
+    The shape of a point is its network passes per image. Filled points on a line are a sampler's Pareto front.
+    """
+    passes = sorted({row["passes"] for row in rows})
+    shapes = {count: _MARKERS[place % len(_MARKERS)] for place, count in enumerate(passes)}
+    by_sampler = {name: [row for row in rows if row["sampler"] == name] for name in SAMPLERS}
+    figure, panels = _new_figure(1, len(metrics), (1.9 + 4.1 * len(metrics), 4.3), explained)
+    handles = []
+    for sampler, its_rows in by_sampler.items():
+        if its_rows:
+            for axes, metric in zip(panels[0], metrics, strict=True):
+                _draw_sampler(axes, its_rows, sampler, metric, shapes)
+            handles += _handles(its_rows, sampler, shapes)
+    for axes, metric in zip(panels[0], metrics, strict=True):
+        axes.set_xlabel(f"{_TITLES[metric]} (higher is better)")
+    panels[0][0].set_ylabel("FID (lower is better)")
+    grey: dict[str, Any] = {"color": "#505050", "linestyle": "", "marker": "o"}
+    handles.append(Line2D([], [], **grey, label="Pareto front"))
+    handles.append(Line2D([], [], **grey, markerfacecolor="white", label="other settings"))
+    figure.legend(handles=handles, loc="outside right upper", frameon=False, fontsize=8, handlelength=2.6)
+    return figure
+
+
+def pareto_front(rows: Sequence[Row], metric: str) -> list[Row]:
+    """The rows that no other beats in FID (lower) without losing in the metric (higher), in the metric's order."""
+    best = sorted(rows, key=lambda row: (row["fid"], -row[metric]))
+    front: list[Row] = []
+    for row in best:
+        if not front or row[metric] > front[-1][metric]:
+            front.append(row)
+    return front
+
+
+def _draw_sampler(axes: Axes, rows: Sequence[Row], sampler: str, metric: str, shapes: Mapping[int, str]) -> None:
+    look, front = SAMPLERS[sampler], pareto_front(rows, metric)
+    line = [row[metric] for row in front], [row["fid"] for row in front]
+    axes.plot(*line, linestyle=look.line, color=look.colour, linewidth=1.6)
+    bars: dict[str, Any] = {"color": look.colour, "elinewidth": 0.7, "alpha": 0.35, "zorder": 1}
+    for row in rows:
+        on_front = any(row is one for one in front)
+        x, y = row[metric], row["fid"]
+        axes.errorbar(x, y, xerr=_deviation(row, metric), yerr=_deviation(row, "fid"), **bars)
+        face, size, order = (look.colour, 7, 4) if on_front else ("white", 5, 3)
+        style: dict[str, Any] = {"color": look.colour, "markerfacecolor": face, "markeredgewidth": 1.1}
+        axes.plot(x, y, marker=shapes[row["passes"]], markersize=size, zorder=order, **style)
+
+
+def _deviation(row: Row, metric: str) -> float | None:
+    deviation = row.get(f"{metric}_spread")
+    return None if deviation is None or np.isnan(deviation) else deviation  # NaN where it is not known
+
+
+def _handles(rows: Sequence[Row], sampler: str, shapes: Mapping[int, str]) -> list[Line2D]:
+    """A sampler in the legend, with its passes below it."""
+    look = SAMPLERS[sampler]
+    handles = [Line2D([], [], color=look.colour, linestyle=look.line, linewidth=1.6, label=look.title)]
+    for count in sorted({row["passes"] for row in rows}):
+        label = f"{count} passes per image"
+        handles.append(Line2D([], [], color=look.colour, linestyle="", marker=shapes[count], label=label))
+    return handles
+
+
+def draw_scores(sections: Sequence[Section], explained: str = "") -> Figure:
+    """Histograms of scores by kind of token, one panel for each bin of the mask ratio. sections: `by_ratio`."""
+    figure, panels = _diagnosis_figure(1, len(sections), explained)
+    for axes, section in zip(panels[0], sections, strict=True):
+        for kind, (label, style) in _KINDS.items():
+            counts = np.array(section["histogram"][kind], float)
+            if counts.sum():
+                edges = np.linspace(0, 1, len(counts) + 1)
+                axes.stairs(counts / counts.sum(), edges, label=label, linewidth=1.6, **style)
+        axes.set_title(f"{_range(section)} % hidden, {section['images']} images", fontsize=9)
+        axes.set_xlabel("critic's score (higher: more real)")
+    panels[0][0].set_ylabel("share of the tokens of a kind")
+    _add_legend(figure, panels)
+    return figure
+
+
+def draw_auc(sections: Sequence[Section], explained: str = "") -> Figure:
+    """How well tokens are told apart at each mask ratio. sections: `by_ratio`."""
+    both = ("auc", "auc_within_image")
+    drawn = {
+        "was it hidden?": [(judge, judge, "masked") for judge in both],
+        "has it another code?": [(judge, judge, "changed") for judge in both],
+        "drawn again: has it another code?": [(judge, "auc_of_redrawn", judge) for judge in ("critic", "confidence")],
+    }
+    figure, panels = _diagnosis_figure(1, len(drawn), explained)
+    for axes, (title, lines) in zip(panels[0], drawn.items(), strict=True):
+        for judge, metric, name in lines:
+            label, style = _JUDGES[judge]
+            axes.plot(range(len(sections)), [_number(one[metric][name]) for one in sections], label=label, **style)
+        axes.axhline(0.5, color="#808080", linewidth=0.8)  # chance
+        axes.set_xticks(range(len(sections)), [_range(one) for one in sections])
+        axes.set_xlabel("tokens hidden, in per cent")
+        axes.set_title(title, fontsize=9)
+    panels[0][0].set_ylabel("AUC (0.5: chance, 1: never wrong)")
+    _add_legend(figure, panels)
+    return figure
+
+
+def draw_calibration(held_out: Section, explained: str = "") -> Figure:
+    """Reliability curves against both targets, over all images and by mask ratio. held_out: as `held_out_report` gives it."""
+    figure, panels = _diagnosis_figure(1, len(_TARGETS), explained)
+    for axes, (target, title) in zip(panels[0], _TARGETS.items(), strict=True):
+        axes.plot([0, 1], [0, 1], color="#808080", linewidth=0.8)
+        for section, shade, marker in zip(held_out["by_ratio"], _RATIO_SHADES, _RATIO_MARKERS, strict=True):
+            colour = tuple(colour_scale()[shade] / 255)
+            label = f"{_range(section)} % hidden"
+            _draw_curve(axes, section, target, label, color=colour, marker=marker, linewidth=1.0)
+        _draw_curve(axes, held_out["all"], target, "all", color=BLACK, marker="o", linewidth=2.2)
+        axes.set_xlabel("critic's score")
+        axes.set_ylabel(title)
+        error = held_out["all"]["calibration"][target]["error"]
+        axes.set_title(f"expected calibration error {error:.3f}", fontsize=9)
+        axes.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
+    _add_legend(figure, panels)
+    return figure
+
+
+def _draw_curve(axes: Axes, section: Section, target: str, label: str, **style: Any) -> None:
+    curve = section["calibration"][target]
+    places = [place for place, count in enumerate(curve["counts"]) if count]
+    points = ([curve[name][place] for place in places] for name in ("scores", "shares"))
+    axes.plot(*points, label=label, markersize=4, **style)
+
+
+def draw_sampling(sampling: Mapping[str, Section], explained: str = "") -> Figure:
+    """What happens step by step, for each sampler by its name."""
+    figure, panels = _diagnosis_figure(2, 2, explained, sharey=False)
+    mean, often, same, gain = panels.flat
+    for sampler, report in sampling.items():
+        look, steps = SAMPLERS[sampler], report["steps"]
+        colour, name = look.colour, look.title
+        numbers = [step["step"] for step in steps]
+        plain: dict[str, Any] = {"color": colour, "linestyle": "-" if sampler == "critic" else "--", "linewidth": 1.8}
+        mean.plot(numbers, [step["mean_score"] for step in steps], label=name, **plain)
+        taken = [step["taken_back"]["per_image"] for step in steps[:-1]]
+        often.plot(numbers[:-1], taken, label=name, **plain)
+        for axes, what in ((same, "same"), (gain, "gain")):
+            for group, (label, style) in _GROUPS.items():
+                values = [_number(step[group][what]) for step in steps[:-1]]
+                if np.isfinite(values).any() and (group, what) != ("kept", "same"):  # a kept token is the same, always
+                    axes.plot(numbers[:-1], values, label=f"{name}: {label}", color=colour, markersize=3.5, **style)
+    gain.axhline(0, color="#808080", linewidth=0.8)
+    titles = {
+        mean: "mean score of the whole image",
+        often: "tokens taken back, per image",
+        same: "share that the next draw left the same",
+        gain: "mean change of score by the next draw",
+    }
+    for axes, title in titles.items():
+        axes.set_title(title, fontsize=9)
+        axes.set_xlabel("step")
+    _add_legend(figure, panels)
+    return figure
+
+
+def _diagnosis_figure(rows: int, columns: int, explained: str, sharey: bool = True) -> tuple[Figure, np.ndarray]:
+    return _new_figure(rows, columns, (2.4 + 3.1 * columns, 0.6 + 2.9 * rows), explained, sharey)
+
+
+def _new_figure(
+    rows: int, columns: int, size: tuple[float, float], explained: str, sharey: bool = True
+) -> tuple[Figure, np.ndarray]:
+    """A figure and its panels (rows, columns). size: in inches."""
+    figure = Figure(figsize=size, dpi=200, layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(rows, columns, sharey=sharey, squeeze=False)
+    for axes in panels.flat:
+        axes.grid(color="#E0E0E0", linewidth=0.6)
+        axes.set_axisbelow(True)
+        axes.spines[["top", "right"]].set_visible(False)
+    if explained:
+        figure.supxlabel(explained, fontsize=6.5, color="#505050")
+    return figure, panels
+
+
+def _add_legend(figure: Figure, panels: np.ndarray) -> None:
+    """One for all panels, each name once."""
+    handles: dict[str, Any] = {}
+    for axes in panels.flat:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            handles.setdefault(label, handle)
+    place: dict[str, Any] = {"loc": "outside right upper", "frameon": False, "fontsize": 8, "handlelength": 2.8}
+    figure.legend(handles.values(), handles.keys(), **place)
+
+
+def _write(figures: Mapping[str, Figure], folder: Path) -> list[Path]:
+    for name, figure in figures.items():
+        write_atomically(folder / name, partial(figure.savefig, format="png"))
+    return [folder / name for name in figures]
+
+
+def _range(section: Section) -> str:
+    return " to ".join(f"{100 * edge:.0f}" for edge in section["ratio"])
+
+
+def _number(value: float | None) -> float:
+    """JSON has no NaN."""
+    return float("nan") if value is None else value
