@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from tokencritic.errors import InputError
-from tokencritic.evaluation.features import ClassifierFeatures, provenance
-from tokencritic.evaluation.moments import image_statistics, read_statistics
+from tokencritic.evaluation.features import ClassifierFeatures
+from tokencritic.evaluation.moments import Statistics, fit_gaussian, read_statistics
 from tokencritic.models.classifier import Classifier, ClassifierConfig
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (5, 8, 8, 1), np.uint8)
@@ -48,10 +48,11 @@ def test_it_names_itself_and_refuses_statistics_of_another(tmp_path):
     one, other = ClassifierFeatures(make(0)), ClassifierFeatures(make(1))
     assert one.name == f"classifier:{make(0).fingerprint()[:12]}"
     assert one.dimension == 32
-    image_statistics(one, IMAGES).save(tmp_path / "reference.npz")
-    assert read_statistics(tmp_path / "reference.npz", provenance(one, IMAGES)).features.count == 5
+    made = one.provenance((8, 8))
+    Statistics(fit_gaussian([one(IMAGES).features]), provenance=made).save(tmp_path / "reference.npz")
+    assert read_statistics(tmp_path / "reference.npz", made).features.count == 5
     with pytest.raises(InputError, match=r"reference\.npz is not comparable: it has features classifier:"):
-        read_statistics(tmp_path / "reference.npz", provenance(other, IMAGES))
+        read_statistics(tmp_path / "reference.npz", other.provenance((8, 8)))
 
 
 def test_dropout_like_modes_are_put_back():

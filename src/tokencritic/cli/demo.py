@@ -45,7 +45,7 @@ def main(arguments: list[str]) -> None:
     if given.rows < 1:
         raise InputError(f"--rows is {given.rows}; it must be at least 1")
 
-    from tokencritic.evaluation.tune import own_settings
+    from tokencritic.evaluation.tuned_settings import own_settings
     from tokencritic.pictures import before_and_after, run_of, samples_compared, save, write_steps
     from tokencritic.pipeline import TokenCriticPipeline
     from tokencritic.pretrained import place_of

@@ -82,7 +82,7 @@ def main(arguments: list[str]) -> None:
 
 def _baseline(model: str, pipe: "TokenCriticPipeline", settings: "SamplingSettings") -> "SamplingSettings":
     """MaskGIT as tuned for the model, at the network passes of the critic's settings."""
-    from tokencritic.evaluation.tune import settings_at
+    from tokencritic.evaluation.tuned_settings import settings_at
     from tokencritic.pretrained import place_of
 
     if pipe.critic is None or settings.chosen_sampler(has_critic=True) != "critic":

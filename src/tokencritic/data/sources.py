@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
 
+import numpy as np
 from PIL import Image
 
 from tokencritic.data.cifar import find_cifar, open_cifar
@@ -20,6 +21,11 @@ class Source(Protocol):
 
     @property
     def class_names(self) -> tuple[str, ...]: ...
+
+    @property
+    def labels(self) -> np.ndarray | None:
+        """(n,) int64, or None where they are not known."""
+        ...
 
     @property
     def corrupt(self) -> Mapping[str, str]:

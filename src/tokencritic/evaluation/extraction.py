@@ -8,7 +8,6 @@ import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import torch
@@ -16,92 +15,63 @@ from torch import Tensor
 
 from tokencritic.distribution import ALONE, Ranks
 from tokencritic.errors import InputError
-from tokencritic.evaluation.cache import Chunks, Rows, chunk_range, count_rows, num_chunks
-from tokencritic.evaluation.features import Extracted, Features, Provenance
+from tokencritic.evaluation.cache import ChunkArrays, Chunks, chunk_ranges
+from tokencritic.evaluation.features import FeatureKind, Features, Provenance
 from tokencritic.evaluation.image_sets import ImageSet
-from tokencritic.evaluation.moments import Gaussian, Moments
 from tokencritic.progress import Progress
-
-Part = Literal["features", "probabilities", "spatial"]
 
 
 @dataclass(frozen=True)
-class FeatureRows:
-    """What `extract` found of `count` images. parts: what there is of each: features, probabilities, spatial."""
+class CachedFeatures:
+    """What `extract` found of `count` images. kinds: what there is of each: features, probabilities, spatial."""
 
     chunks: Chunks
     count: int
     provenance: Provenance
-    parts: tuple[Part, ...]
+    kinds: tuple[FeatureKind, ...]
 
     def __len__(self) -> int:
         return self.count
 
-    def stream(self, part: Part) -> Iterator[Tensor]:
+    def stream(self, kind: FeatureKind) -> Iterator[Tensor]:
         """Chunk by chunk, (b, d) float32 each: memory for one of them at a time."""
-        for chunk in range(num_chunks(self.count)):
-            rows, wanted = self.chunks.read(chunk), len(chunk_range(chunk, self.count))
-            if rows is None or count_rows(rows) < wanted or part not in rows:
-                place = f"chunk {chunk} in {self.chunks.folder}"
+        for number, rows in enumerate(chunk_ranges(self.count)):
+            values = self.chunks.read(rows).get(kind, np.empty(0))
+            if len(values) < len(rows):
+                place = f"chunk {number} in {self.chunks.folder}"
                 raise InputError(f"{place} is not there or damaged; ranks must share one cache; run the command again")
-            yield torch.from_numpy(rows[part][:wanted])
+            yield torch.from_numpy(values)
 
-    def whole(self, part: Part) -> Tensor:
-        """All rows in memory, (count, d) float32: what neighbours and kernels need."""
-        return torch.cat(list(self.stream(part)))
-
-    def gaussian(self, part: Part, often: Tensor | None = None) -> Gaussian:
-        """Mean and covariance, streamed. often: (count,) integers, how often each row counts; once if not given."""
-        moments: Moments | None = None
-        done = 0
-        for rows in self.stream(part):
-            moments = moments or Moments(rows.shape[1])
-            counted = rows if often is None else rows.repeat_interleave(often[done : done + len(rows)], dim=0)
-            moments.update(counted)
-            done += len(rows)
-        assert moments is not None
-        return moments.gaussian()
+    def read(self, kind: FeatureKind) -> Tensor:
+        """All rows in memory, (count, d) float32."""
+        return torch.cat(list(self.stream(kind)))
 
 
 def extract(
-    images: ImageSet, features: Features, cache: Path, ranks: Ranks = ALONE, what: str = "features", shown: bool = True
-) -> FeatureRows:
-    """The features of all images, those that are not in the cache computed now; returns when all ranks have done theirs.
+    images: ImageSet, features: Features, cache: Path, ranks: Ranks = ALONE, what: str = "features"
+) -> CachedFeatures:
+    """The features of all images; those that are not in the cache are computed now, shared among ranks.
 
-    what: what the progress is called. shown: False keeps silent.
+    what: the name of the progress. Returns when all ranks have finished.
     """
-    made = Provenance(features.name, features.resize, features.fingerprint, images.image_size)
-    parts = tuple(widths_of(features, images.image_size))
-    facts = {"images": images.facts, "features": dataclasses.asdict(made), "parts": parts} | head_of(features)
+    made = features.provenance(images.image_size)
+    kinds = tuple(features.widths(images.image_size))
+    facts = {"images": images.facts, "features": dataclasses.asdict(made), "parts": kinds} | features.head_facts
     chunks, count = Chunks.open(cache, "features", facts), len(images)
-    mine = {chunk: chunk_range(chunk, count) for chunk in range(ranks.rank, num_chunks(count), ranks.size)}
-    lacking = {chunk: rows for chunk, rows in mine.items() if count_rows(chunks.read(chunk)) < len(rows)}
-    total, left = (sum(map(len, some.values())) for some in (mine, lacking))
-    with Progress(total, what, "images", done=total - left, shown=shown and ranks.first) as progress:
-        for chunk, wanted in lacking.items():
-            before = chunks.read(chunk)
-            batch = images.batch(wanted.start + count_rows(before), wanted.stop)
-            chunks.extend(chunk, before, _as_rows(features(batch)))
-            progress.advance(len(wanted))
+
+    def make(rows: range) -> ChunkArrays:
+        found = features(images.batch(rows.start, rows.stop)).by_kind
+        for kind, values in found.items():
+            if not bool(values.isfinite().all()):
+                raise InputError(f"{kind} of some images hold NaN or infinity; nothing can be measured with them")
+        return {kind: values.numpy().astype(np.float32) for kind, values in found.items()}
+
+    mine = chunk_ranges(count)[ranks.rank :: ranks.size]
+    missing = {rows: some for rows in mine if (some := chunks.count_missing(rows))}
+    total = sum(map(len, mine))
+    with Progress(total, what, "images", done=total - sum(missing.values()), shown=ranks.first) as progress:
+        for rows, some in missing.items():
+            chunks.complete(rows, make)
+            progress.advance(some)
     ranks.wait()
-    return FeatureRows(chunks, count, made, parts)
-
-
-def widths_of(features: Features, image_size: tuple[int, int]) -> dict[Part, int]:
-    """What these features give, and of how many dimensions each part is: asked with no image at all."""
-    none = features(torch.empty(0, 1, *image_size))
-    return {name: values.shape[1] for name, values in none._asdict().items() if values is not None}  # pyright: ignore[reportReturnType]
-
-
-def head_of(features: Features) -> dict[str, str]:
-    """For facts: the fingerprint of what makes class probabilities of features, where they tell it apart from their own."""
-    fingerprint = getattr(features, "head_fingerprint", None)
-    return {} if fingerprint is None else {"head": fingerprint}
-
-
-def _as_rows(extracted: Extracted) -> Rows:
-    found = {name: values for name, values in extracted._asdict().items() if values is not None}
-    for name, values in found.items():
-        if not bool(values.isfinite().all()):
-            raise InputError(f"{name} of some images hold NaN or infinity; nothing can be measured with them")
-    return {name: values.numpy().astype(np.float32) for name, values in found.items()}
+    return CachedFeatures(chunks, count, made, kinds)

@@ -1,7 +1,6 @@
 """What generated images are measured against: a data set, or a file of its statistics."""
 
 import dataclasses
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,11 +10,11 @@ import numpy as np
 from tokencritic.data.sources import Split, open_source
 from tokencritic.distribution import ALONE, Ranks
 from tokencritic.errors import InputError
-from tokencritic.evaluation.cache import CHUNK_ROWS, key_of
-from tokencritic.evaluation.extraction import FeatureRows, extract
-from tokencritic.evaluation.features import Features, Provenance
-from tokencritic.evaluation.image_sets import ImageSet, SampleImages, SourceImages
-from tokencritic.evaluation.moments import Statistics, read_statistics
+from tokencritic.evaluation.cache import chunk_ranges, key_of
+from tokencritic.evaluation.extraction import CachedFeatures, extract
+from tokencritic.evaluation.features import Features
+from tokencritic.evaluation.image_sets import ImageSet, SampleImages, SourceImages, file_digest
+from tokencritic.evaluation.moments import Statistics, fit_gaussian, read_statistics
 from tokencritic.files import write_atomically
 from tokencritic.interop.adm import array_names
 
@@ -25,10 +24,10 @@ _STATISTICS = "statistics"
 
 @dataclass(frozen=True)
 class Reference:
-    """statistics: what FID and sFID need. rows: features of its images, None for a file of statistics alone."""
+    """statistics: what FID and sFID need. features: of its images, None for a file of statistics alone."""
 
     statistics: Statistics
-    rows: FeatureRows | None
+    features: CachedFeatures | None
     facts: dict[str, Any]
 
 
@@ -46,18 +45,22 @@ class ReferenceImages:
 
     def open(self, path: Path) -> ImageSet:
         """path: a data set, or an .npz of images."""
-        if "arr_0" in array_names(path):
-            if self.num is not None or self.split != "train":
-                raise InputError(
-                    f"{path} is a reference as it stands; it has no splits, and no share of it can be taken"
-                )
-            images = SampleImages(path)
-            _check_size(path, images, self)
-            return images
         height, width = self.image_size
+        if "arr_0" in array_names(path):
+            self.check_whole(path)
+            images = SampleImages(path)
+            if images.image_size != self.image_size:
+                size = " x ".join(map(str, images.image_size))
+                raise InputError(f"{path} holds images of {size} pixels; those to be measured have {height} x {width}")
+            return images
         if height != width:
             raise InputError(f"images are {height} x {width}; a data set can be cropped to squares only")
         return SourceImages(open_source(path, self.split, max_corrupt=0), height, self.channels, self.num)
+
+    def check_whole(self, path: Path) -> None:
+        """Raise InputError if a share of a file is asked for that can only be taken whole."""
+        if self.num is not None or self.split != "train":
+            raise InputError(f"{path} is a reference as it stands; it has no splits, and no share of it can be taken")
 
 
 def open_reference(
@@ -65,40 +68,32 @@ def open_reference(
 ) -> Reference:
     """A data set, ADM's reference .npz, an .npz of `mu` and `sigma`, or one that `Statistics.save` wrote.
 
-    Features of images and their statistics are computed once and kept in the folder `cache`. A file that tells of other
-    features, another resize or another size of images is refused.
+    Features of images and their statistics are computed once and kept in the folder `cache`. Raises InputError for a file
+    that names other features, another resize or another size of images.
     """
     path = Path(path)
-    made = Provenance(features.name, features.resize, features.fingerprint, wanted.image_size)
     names = array_names(path)
-    if "mu" in names and (wanted.num is not None or wanted.split != "train"):
-        raise InputError(f"{path} is a reference as it stands; it has no splits, and no share of it can be taken")
     if "mu" not in names:
         images = wanted.open(path)
-        rows = extract(images, features, cache, ranks, "reference")
-        return Reference(_statistics(rows, cache, ranks), rows, images.facts | {"name": path.name})
-    statistics = read_statistics(path, made)
+        found = extract(images, features, cache, ranks, "reference")
+        return Reference(_statistics(found, cache, ranks), found, images.facts | {"name": path.name})
+    wanted.check_whole(path)
+    statistics = read_statistics(path, features.provenance(wanted.image_size))
     if statistics.provenance is None:
         _check_foreign(path, statistics, features)
-    facts: dict[str, Any] = {
-        "kind": "statistics",
-        "name": path.name,
-        "sha256": _digest(path),
-        "count": statistics.features.count,
-    }
-    rows = None
+    facts: dict[str, Any] = {"kind": "statistics", "name": path.name, "sha256": file_digest(path)}
+    facts["count"] = statistics.features.count
+    found = None
     if "arr_0" in names:
-        images = SampleImages(path)
-        _check_size(path, images, wanted)
-        rows = extract(images, features, cache, ranks, "reference")
-        facts["images"] = len(images)
-    return Reference(statistics, rows, facts)
+        found = extract(wanted.open(path), features, cache, ranks, "reference")
+        facts["images"] = len(found)
+    return Reference(statistics, found, facts)
 
 
 def pack_images(images: ImageSet, file: Path) -> None:
-    """Write images (n, h, w, c) and their labels as one compressed .npz, which `open_reference` reads, whole or not at all."""
-    starts = range(0, len(images), CHUNK_ROWS)  # photographs are large before they are cropped
-    arrays = {"arr_0": np.concatenate([images.batch(at, min(at + CHUNK_ROWS, len(images))) for at in starts])}
+    """Write images (n, h, w, c) and their labels atomically as one compressed .npz, which `open_reference` reads."""
+    # In chunks, as photographs are large before they are cropped.
+    arrays = {"arr_0": np.concatenate([images.batch(rows.start, rows.stop) for rows in chunk_ranges(len(images))])}
     if images.labels is not None:
         arrays["arr_1"] = images.labels
 
@@ -109,42 +104,29 @@ def pack_images(images: ImageSet, file: Path) -> None:
     write_atomically(file, write)
 
 
-def _statistics(rows: FeatureRows, cache: Path, ranks: Ranks) -> Statistics:
-    """Of these rows: from the cache, or computed now and kept there."""
-    key = key_of(
-        {"rows": rows.chunks.folder.name, "count": rows.count, "provenance": dataclasses.asdict(rows.provenance)}
-    )
-    file = cache / _STATISTICS / f"{key}.npz"
+def _statistics(found: CachedFeatures, cache: Path, ranks: Ranks) -> Statistics:
+    """Of these features: from the cache, or computed now and kept there."""
+    facts = {"rows": found.chunks.folder.name, "count": len(found), "provenance": dataclasses.asdict(found.provenance)}
+    file = cache / _STATISTICS / f"{key_of(facts)}.npz"
 
     def compute() -> Statistics:
         try:
-            return read_statistics(file, rows.provenance)
-        except InputError:  # not there, or damaged
-            spatial = rows.gaussian("spatial") if "spatial" in rows.parts else None
-            found = Statistics(rows.gaussian("features"), spatial, rows.provenance)
+            return read_statistics(file, found.provenance)
+        except InputError:  # it does not exist, or is damaged
+            spatial = fit_gaussian(found.stream("spatial")) if "spatial" in found.kinds else None
+            computed = Statistics(fit_gaussian(found.stream("features")), spatial, found.provenance)
             file.parent.mkdir(parents=True, exist_ok=True)
-            found.save(file)
-            return found
+            computed.save(file)
+            return computed
 
     return ranks.told_by_first(compute)
 
 
-def _check_size(path: Path, images: ImageSet, wanted: ReferenceImages) -> None:
-    if images.image_size != wanted.image_size:
-        one, other = (" x ".join(map(str, size)) for size in (images.image_size, wanted.image_size))
-        raise InputError(f"{path} holds images of {one} pixels; those to be measured have {other}")
-
-
 def _check_foreign(path: Path, statistics: Statistics, features: Features) -> None:
-    """A file that tells nothing of its features is taken to be the usual one: Inception's, of 2048 dimensions."""
+    """A file that does not name its features is taken to be the usual one: Inception's, of 2048 dimensions."""
     if features.name != "inception-v3":
         raise InputError(
             f"{path} does not tell its features, so it may only be used with inception-v3, not {features.name}"
         )
     if (dimension := len(statistics.features.mean)) != features.dimension:
         raise InputError(f"{path} holds statistics of {dimension} dimensions; {features.name} has {features.dimension}")
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()

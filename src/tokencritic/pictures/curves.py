@@ -122,7 +122,7 @@ def _draw_sampler(axes: Axes, rows: Sequence[Row], sampler: str, measure: str, s
 
 
 def _spread(row: Row, measure: str) -> float | None:
-    spread = row.get(f"{measure}_spread")
+    spread = row.get(f"{measure}_std")
     return None if spread is None or spread != spread else spread  # NaN where it is not known
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from PIL import Image
 
 from tokencritic.errors import InputError
-from tokencritic.evaluation.tune import own_settings
+from tokencritic.evaluation.tuned_settings import own_settings
 from tokencritic.pipeline import TokenCriticPipeline
 from tokencritic.pretrained import place_of
 from tokencritic.sampling.settings import Sampler, SamplingSettings
