@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from tokencritic.evaluation.manifold import precision_recall
-from tokencritic.evaluation.metrics import fid
-from tokencritic.evaluation.moments import Gaussian
+from tokencritic.evaluation.metrics import Gaussian, fid
 
 
 def main() -> None:

@@ -14,8 +14,7 @@ import torch
 from tokencritic.data.sources import open_source
 from tokencritic.data.transforms import Preprocess, to_float
 from tokencritic.evaluation.features import InceptionFeatures
-from tokencritic.evaluation.metrics import fid
-from tokencritic.evaluation.moments import fit_gaussian
+from tokencritic.evaluation.metrics import fid, fit_gaussian
 from tokencritic.pictures.grids import grid, save
 from tokencritic.pipeline import to_pil
 from tokencritic.tokenizers.loading import load_tokenizer
@@ -52,7 +51,7 @@ def main() -> None:
         save(grid(rows, columns=len(first)), arguments.picture)
         print(f"wrote {arguments.picture}", flush=True)
     inception = InceptionFeatures.load(arguments.inception)
-    real, fake = (fit_gaussian(inception(part).features for part in side.split(50)) for side in (images, again))
+    real, fake = (fit_gaussian(inception(part)["features"] for part in side.split(50)) for side in (images, again))
     with_what = f"{inception.name}, resize {inception.resize}, {len(images)} images"
     print(f"reconstruction FID {fid(real, fake):.2f} ({with_what})")
 

@@ -45,15 +45,15 @@ def test_reliability_by_hand():
     scores = torch.tensor([[0.25, 0.375, 0.0], [0.75, 0.875, 0.875]], dtype=torch.float64)
     real = torch.tensor([[True, False, False], [True, False, True]])
     found = reliability(scores, real, bins=4)
-    assert found.counts == [1, 2, 0, 3]
-    assert found.scores[:2] == [0.0, 0.3125]
-    assert found.shares[:2] == [0.0, 0.5]
-    assert math.isnan(found.scores[2])
-    assert math.isnan(found.shares[2])
-    assert found.scores[3] == pytest.approx(2.5 / 3)
-    assert found.shares[3] == pytest.approx(2 / 3)
-    assert found.error == pytest.approx((2 * 0.1875 + 3 * (0.5 / 3)) / 6)
-    assert math.isnan(reliability(scores[:0], real[:0]).error)
+    assert found["counts"] == [1, 2, 0, 3]
+    assert found["scores"][:2] == [0.0, 0.3125]
+    assert found["shares"][:2] == [0.0, 0.5]
+    assert math.isnan(found["scores"][2])
+    assert math.isnan(found["shares"][2])
+    assert found["scores"][3] == pytest.approx(2.5 / 3)
+    assert found["shares"][3] == pytest.approx(2 / 3)
+    assert found["error"] == pytest.approx((2 * 0.1875 + 3 * (0.5 / 3)) / 6)
+    assert math.isnan(reliability(scores[:0], real[:0])["error"])
 
 
 def test_auc_by_hand():

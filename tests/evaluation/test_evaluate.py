@@ -13,12 +13,11 @@ from tokencritic.data.sources import open_source
 from tokencritic.errors import InputError
 from tokencritic.evaluation.cache import Chunks, chunk_ranges
 from tokencritic.evaluation.evaluate import Meter
-from tokencritic.evaluation.features import Extracted, Features
+from tokencritic.evaluation.features import Features
 from tokencritic.evaluation.image_sets import SourceImages
 from tokencritic.evaluation.manifold import precision_recall
-from tokencritic.evaluation.metrics import MetricValue, fid, inception_score, kid
-from tokencritic.evaluation.moments import Statistics, fit_gaussian
-from tokencritic.evaluation.reference import ReferenceImages, open_reference
+from tokencritic.evaluation.metrics import MetricValue, fid, fit_gaussian, inception_score, kid
+from tokencritic.evaluation.reference import ReferenceImages, Statistics, open_reference
 from tokencritic.evaluation.report import number
 from tokencritic.evaluation.samples import SEEDS_PER_SET, Refinement, SampleSets
 from tokencritic.sampling.settings import SamplingSettings
@@ -62,13 +61,13 @@ def test_the_numbers_are_those_of_the_metrics_on_the_images_themselves(world, pi
     images = pipe.images(pipe.sample_tokens(labels, 5, RANDOM), "pt")
     fake, real = toy.Pairs(world)(images), toy.Pairs(world)(toy.Painter().decode(toy.true_tokens(world, 1000)[0]))
     assert found["fid"].value == pytest.approx(
-        fid(fit_gaussian([real.features]), fit_gaussian([fake.features])), rel=1e-9
+        fid(fit_gaussian([real["features"]]), fit_gaussian([fake["features"]])), rel=1e-9
     )
-    assert found["kid"] == kid(real.features, fake.features, subset_size=150)
-    assert found["is"].value == pytest.approx(inception_score(fake.probabilities), rel=1e-12)
-    hits = precision_recall(real.features, fake.features)
+    assert found["kid"] == kid(real["features"], fake["features"], subset_size=150)
+    assert found["is"].value == pytest.approx(inception_score(fake["probabilities"]), rel=1e-12)
+    hits = precision_recall(real["features"], fake["features"])
     assert (found["precision"].value, found["recall"].value) == (hits.fake.mean(), hits.real.mean())
-    assert found["accuracy"].value == (fake.probabilities.argmax(1) == labels).double().mean()
+    assert found["accuracy"].value == (fake["probabilities"].argmax(1) == labels).double().mean()
     assert all(found[name].std > 0 for name in found.keys() - {"recall"})
     assert math.isnan(found["recall"].std)  # a mean over the reference, of which one set tells no deviation
     share = found["accuracy"].value
@@ -82,7 +81,7 @@ class Bright(Features):
 
     def extract(self, images):
         white = images.float().mean((1, 2)) / 255 if images.dtype == torch.uint8 else images.float().mean((2, 3))
-        return Extracted(white[:, :1], torch.cat([white[:, :1], 1 - white[:, :1]], 1))
+        return {"features": white[:, :1], "probabilities": torch.cat([white[:, :1], 1 - white[:, :1]], 1)}
 
 
 def test_the_inception_score_does_not_depend_on_images_being_sorted_by_class(tmp_path):
@@ -110,7 +109,7 @@ def test_sfid_is_the_fid_of_the_spatial_features(world, pipe, make_meter, tmp_pa
     found = make_meter(features, metrics=("sfid",))(sets.of(RANDOM)).metrics["sfid"]
     fake = features(pipe.images(pipe.sample_tokens(torch.arange(300) % 2, 5, RANDOM), "pt"))
     real = features(toy.Painter().decode(toy.true_tokens(world, 1000)[0]))
-    assert found.value == pytest.approx(fid(fit_gaussian([real.spatial]), fit_gaussian([fake.spatial])), rel=1e-9)
+    assert found.value == pytest.approx(fid(fit_gaussian([real["spatial"]]), fit_gaussian([fake["spatial"]])), rel=1e-9)
 
 
 def test_more_steps_of_an_exact_generator_come_closer_to_the_truth(world, pipe, make_meter, tmp_path):
@@ -182,7 +181,7 @@ def test_probabilities_of_another_head_are_not_taken_from_the_cache(world, pipe,
 
             def extract(self, images):
                 found = super().extract(images)
-                return found._replace(probabilities=(1 - doubt) * found.probabilities + doubt / toy.CLASSES)
+                return found | {"probabilities": (1 - doubt) * found["probabilities"] + doubt / toy.CLASSES}
 
         found = make_meter(Headed(world), metrics=("fid", "is"))(sets.of(RANDOM))
         assert found.facts["features"]["head"] == head
@@ -320,10 +319,10 @@ def test_statistics_of_the_reference_are_kept_and_made_again_if_damaged(world, t
     file.write_bytes(kept[:100])
     again = open_reference(truth, features, wanted, tmp_path)
     assert features.seen == 1000
-    assert again.statistics.features.covariance.equal(first.statistics.features.covariance)
+    assert again.statistics.gaussians["features"].covariance.equal(first.statistics.gaussians["features"].covariance)
     assert file.read_bytes() == kept
     some = open_reference(truth, features, ReferenceImages(SIZE, 1, num=500), tmp_path)
-    assert some.statistics.features.count == 500
+    assert some.statistics.count == 500
 
 
 def test_a_file_of_statistics_gives_fid_and_refuses_what_needs_images(world, pipe, make_meter, truth, tmp_path):
@@ -347,7 +346,7 @@ def test_a_reference_that_does_not_fit_is_refused(world, truth, tmp_path):
     other.fingerprint = "pairs 2"
     with pytest.raises(InputError, match="fingerprint pairs 1 instead of pairs 2"):
         open_reference(tmp_path / "ours.npz", other, wanted, tmp_path)
-    Statistics(opened.features).save(tmp_path / "foreign.npz")
+    Statistics({"features": opened.gaussians["features"]}).save(tmp_path / "foreign.npz")
     with pytest.raises(InputError, match=r"foreign.npz does not tell its features"):
         open_reference(tmp_path / "foreign.npz", features, wanted, tmp_path)
     other.name = "inception-v3"
@@ -372,10 +371,10 @@ def test_adm_reference_files_give_fid_from_their_statistics_and_neighbours_from_
     features.name, features.dimension = "inception-v3", 17  # such files are Inception's
     with np.load(truth) as opened:
         some = opened["images"][:500].repeat(3, axis=3)
-    gaussian = whole.statistics.features
+    gaussian = whole.statistics.gaussians["features"]
     np.savez(tmp_path / "adm.npz", arr_0=some, mu=gaussian.mean.numpy(), sigma=gaussian.covariance.numpy())
     opened = open_reference(tmp_path / "adm.npz", features, wanted, tmp_path)
-    assert opened.statistics.features.mean.equal(gaussian.mean)
+    assert opened.statistics.gaussians["features"].mean.equal(gaussian.mean)
     assert len(opened.features) == 500
     assert opened.features.read("features").equal(whole.features.read("features")[:500])
 

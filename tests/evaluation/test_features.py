@@ -18,8 +18,7 @@ from tokencritic.errors import InputError
 from tokencritic.evaluation import weights as weights_module
 from tokencritic.evaluation.features import InceptionFeatures
 from tokencritic.evaluation.inception import Inception, resize_clean, resize_tf1
-from tokencritic.evaluation.metrics import fid, kid
-from tokencritic.evaluation.moments import fit_gaussian
+from tokencritic.evaluation.metrics import fid, fit_gaussian, kid
 from tokencritic.evaluation.weights import find_weights, read_weights
 from tokencritic.image_forms import to_pixels
 
@@ -51,26 +50,26 @@ def test_every_output_equals_the_second_writing(state, weights, images):
     with torch.inference_mode():
         expected = reference.forward(state, (torch.from_numpy(images).permute(0, 3, 1, 2).float() - 128) / 128)
     found = InceptionFeatures(weights, spatial=True)(images)
-    torch.testing.assert_close(found.features, expected["2048"], rtol=1e-3, atol=1e-4)
-    torch.testing.assert_close(found.spatial, expected["spatial"], rtol=1e-3, atol=1e-4)
-    torch.testing.assert_close(found.probabilities, expected["logits"].softmax(1), rtol=1e-3, atol=1e-6)
+    torch.testing.assert_close(found["features"], expected["2048"], rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(found["spatial"], expected["spatial"], rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(found["probabilities"], expected["logits"].softmax(1), rtol=1e-3, atol=1e-6)
     assert InceptionFeatures(weights).widths((8, 8)) == {"features": 2048, "probabilities": 1008}
     assert InceptionFeatures(weights, resize="clean", spatial=True).widths((8, 8))["spatial"] == 2023
 
 
 def test_an_image_has_the_same_features_in_any_batch_and_as_floats(weights, images):
     features = InceptionFeatures(weights, batch_size=1)
-    together = features(images).features
-    torch.testing.assert_close(InceptionFeatures(weights)(images).features, together, rtol=1e-4, atol=1e-5)
+    together = features(images)["features"]
+    torch.testing.assert_close(InceptionFeatures(weights)(images)["features"], together, rtol=1e-4, atol=1e-5)
     floats = torch.from_numpy(images).permute(0, 3, 1, 2).float() / 255
-    assert torch.equal(features(floats).features, together)
-    assert features(images[:0]).features.shape == (0, 2048)
+    assert torch.equal(features(floats)["features"], together)
+    assert features(images[:0])["features"].shape == (0, 2048)
 
 
 def test_grey_images_are_taken_as_colour(weights):
     grey = np.random.default_rng(0).integers(0, 256, (1, 28, 28, 1), np.uint8)
     features = InceptionFeatures(weights)
-    assert torch.equal(features(grey).features, features(np.repeat(grey, 3, axis=3)).features)
+    assert torch.equal(features(grey)["features"], features(np.repeat(grey, 3, axis=3))["features"])
 
 
 @pytest.mark.parametrize(
@@ -300,7 +299,7 @@ def test_the_kid_that_torchmetrics_documents_is_reproduced(real_file):
     images = documented_images(42)
     rng = torch.Generator()
     rng.set_state(torch.get_rng_state())  # its subsets come from the stream that drew the images
-    estimate = kid(*(features(part).features for part in images), subset_size=50, rng=rng)
+    estimate = kid(*(features(part)["features"] for part in images), subset_size=50, rng=rng)
     assert (round(estimate.value, 4), round(estimate.std, 4)) == (0.0312, 0.0025)
 
 
@@ -313,5 +312,5 @@ def test_the_published_network_computes_the_same(real_file, images):
         pytest.skip("the weights at hand are no TorchScript archive, so there is no network to compare with")
     with torch.inference_mode():
         expected = published((torch.from_numpy(images[:1]).permute(0, 3, 1, 2).float() - 128) / 128)
-    found = InceptionFeatures.load(real_file)(images[:1]).features
+    found = InceptionFeatures.load(real_file)(images[:1])["features"]
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)

@@ -10,8 +10,15 @@ import torch
 from torch import nn
 
 from tokencritic.errors import InputError
-from tokencritic.evaluation.metrics import bootstrap, correctly_classified, fid, inception_score, kid
-from tokencritic.evaluation.moments import Gaussian, fit_gaussian
+from tokencritic.evaluation.metrics import (
+    Gaussian,
+    bootstrap,
+    correctly_classified,
+    fid,
+    fit_gaussian,
+    inception_score,
+    kid,
+)
 
 
 def samples(count: int, dimension: int, seed: int, scale: float = 1.0) -> torch.Tensor:

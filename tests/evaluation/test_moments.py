@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from tokencritic.errors import InputError
 from tokencritic.evaluation.features import Provenance
-from tokencritic.evaluation.moments import Gaussian, Statistics, fit_gaussian, read_statistics
+from tokencritic.evaluation.metrics import Gaussian, fit_gaussian
+from tokencritic.evaluation.reference import Statistics, read_statistics
 from tokencritic.interop.adm import stream_images
 
 MADE = Provenance("inception-v3", "tf1", "abc", (32, 24))
@@ -46,25 +47,26 @@ def test_one_sample_has_no_covariance():
         fit_gaussian([torch.ones(1, 1)])
 
 
-def some_statistics(**changes) -> Statistics:
+def some_statistics(kinds=("features", "spatial"), provenance=MADE) -> Statistics:
     rng = torch.Generator().manual_seed(0)
     gaussians = []
     for dimension in (4, 3):
         rows = torch.randn(9, dimension, generator=rng, dtype=torch.float64)
         gaussians.append(Gaussian(rows.mean(0), rows.T.cov(), 9))
-    return Statistics(**{"features": gaussians[0], "spatial": gaussians[1], "provenance": MADE} | changes)
+    return Statistics(dict(zip(kinds, gaussians, strict=False)), provenance)
 
 
 def test_a_saved_file_comes_back_with_all_it_was_made_with(tmp_path: Path):
-    for number, saved in enumerate((some_statistics(), some_statistics(spatial=None, provenance=None))):
+    for number, saved in enumerate((some_statistics(), some_statistics(["features"], None))):
         file = tmp_path / f"{number}.npz"
         saved.save(file)
         read = read_statistics(file, MADE)
-        assert torch.equal(read.features.mean, saved.features.mean)
-        assert torch.equal(read.features.covariance, saved.features.covariance)
-        assert read.features.count == 9
+        assert read.gaussians.keys() == saved.gaussians.keys()
+        for kind, gaussian in saved.gaussians.items():
+            assert torch.equal(read.gaussians[kind].mean, gaussian.mean)
+            assert torch.equal(read.gaussians[kind].covariance, gaussian.covariance)
+        assert read.count == 9
         assert read.provenance == saved.provenance
-        assert (read.spatial is None) == (saved.spatial is None)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["0.npz", "1.npz"]
 
 
@@ -90,11 +92,11 @@ def test_files_of_other_projects_are_read(tmp_path: Path):
     images = rng.integers(0, 256, (7, 5, 4, 3), np.uint8)
     np.savez(tmp_path / "adm.npz", arr_0=images, **arrays)
     read = read_statistics(tmp_path / "adm.npz", MADE)
-    np.testing.assert_array_equal(read.features.mean, arrays["mu"])
-    np.testing.assert_array_equal(read.spatial.mean, arrays["mu_s"])
-    assert (read.features.count, read.provenance) == (None, None)
+    np.testing.assert_array_equal(read.gaussians["features"].mean, arrays["mu"])
+    np.testing.assert_array_equal(read.gaussians["spatial"].mean, arrays["mu_s"])
+    assert (read.count, read.provenance) == (None, None)
     np.savez_compressed(tmp_path / "plain.npz", mu=arrays["mu"].astype(np.float32), sigma=arrays["sigma"])
-    assert read_statistics(tmp_path / "plain.npz").spatial is None
+    assert read_statistics(tmp_path / "plain.npz").gaussians.keys() == {"features"}
 
     batches = list(stream_images(tmp_path / "adm.npz", batch_size=3))
     assert [len(batch) for batch in batches] == [3, 3, 1]

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from tokencritic import TokenCriticPipeline
-from tokencritic.evaluation.features import Extracted, Features
+from tokencritic.evaluation.features import Features
 from tokencritic.exact_world import MarkovWorld
 from tokencritic.sampling.settings import SamplingSettings
 
@@ -66,7 +66,8 @@ class Pairs(Features):
         likelihood = self.world.probabilities[:, self.world.row(tokens.long())].T
         probabilities = (likelihood / likelihood.sum(1, keepdim=True)).float()
         features = torch.cat([tokens, tokens[:, 1:] * tokens[:, :-1]], 1)
-        return Extracted(features, probabilities, tokens[:, :4] * tokens[:, 4:8] if self.spatial else None)
+        found = {"features": features, "probabilities": probabilities}
+        return found | {"spatial": tokens[:, :4] * tokens[:, 4:8]} if self.spatial else found
 
 
 def make_world(error=0.0):

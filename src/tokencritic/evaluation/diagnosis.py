@@ -8,7 +8,6 @@ becomes of tokens taken back is to be compared with what becomes of the others.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -60,20 +59,6 @@ class Judged(NamedTuple):
     def targets(self) -> dict[str, Tensor]:
         """(b, n) bool: what counts as real for a critic trained with `target` "masked", the paper's, or "changed"."""
         return {"masked": ~self.mask, "changed": self.unchanged}
-
-
-@dataclass(frozen=True)
-class Reliability:
-    """A reliability curve, bin by bin of equal width over [0, 1].
-
-    counts: tokens in the bin. scores: their mean score. shares: the share of them that is real; both NaN in an empty bin.
-    error: the expected calibration error, the mean over tokens of |score - share| of their bins; NaN without tokens.
-    """
-
-    counts: list[int]
-    scores: list[float]
-    shares: list[float]
-    error: float
 
 
 def held_out_rows(arrays: TokenArrays, num: int, share: float) -> Tensor:
@@ -178,7 +163,7 @@ def _section(judged: Judged) -> dict[str, Any]:
             "critic": critic_auc(judged.logits[redrawn], judged.unchanged[redrawn]).item(),
             "confidence": critic_auc(judged.log_probs[redrawn], judged.unchanged[redrawn]).item(),
         },
-        "calibration": {target: asdict(reliability(scores, real)) for target, real in judged.targets.items()},
+        "calibration": {target: reliability(scores, real) for target, real in judged.targets.items()},
     }
 
 
@@ -187,14 +172,20 @@ def histogram(scores: Tensor, bins: int = SCORE_BINS) -> list[int]:
     return _places(scores, bins).bincount(minlength=bins).tolist()
 
 
-def reliability(scores: Tensor, real: Tensor, bins: int = CALIBRATION_BINS) -> Reliability:
-    """scores: any shape, in [0, 1]. real: bool, of that shape."""
+def reliability(scores: Tensor, real: Tensor, bins: int = CALIBRATION_BINS) -> dict[str, Any]:
+    """A reliability curve as JSON values, bin by bin of equal width over [0, 1].
+
+    scores: any shape, in [0, 1]. real: bool, of that shape. Returns the `counts` of tokens in each bin, their mean `scores`
+    and the `shares` of them that are real, NaN in an empty bin; and the expected calibration `error`, the mean over tokens of
+    |score - share| of their bins, NaN without tokens.
+    """
     places, scores, real = _places(scores, bins), scores.flatten().double(), real.flatten().double()
     counts = places.bincount(minlength=bins)
     sums = places.bincount(scores, minlength=bins).double()
     reals = places.bincount(real, minlength=bins).double()
     error = (sums - reals).abs().sum() / counts.sum()
-    return Reliability(counts.tolist(), (sums / counts).tolist(), (reals / counts).tolist(), error.item())
+    curve = {"counts": counts, "scores": sums / counts, "shares": reals / counts, "error": error}
+    return {name: values.tolist() for name, values in curve.items()}
 
 
 def _places(scores: Tensor, bins: int) -> Tensor:
@@ -265,7 +256,7 @@ def watch(
             for step, sums in zip(trace.steps, found, strict=True):
                 batches.setdefault(step.index, []).append(sums)
             progress.advance(len(part))
-    return {index: StepSums(*map(functools.partial(functools.reduce, operator.add), zip(*sums, strict=True))) for index, sums in batches.items()}
+    return {index: StepSums(*map(sum, zip(*sums, strict=True))) for index, sums in batches.items()}  # pyright: ignore[reportArgumentType]
 
 
 @torch.no_grad()
@@ -295,7 +286,8 @@ def sampling_report(steps: Mapping[int, StepSums]) -> dict[str, Any]:
             found["of_kept"] = _ratio(step.outcomes[0, 0].item(), step.kept_before)
             found |= _outcomes(step.outcomes, images)
         reports.append(found)
-    total = {"mean_score": reports[-1]["mean_score"], **_outcomes(sum(step.outcomes for step in sums), images)}
+    outcomes = sum((step.outcomes for step in sums), torch.zeros(len(GROUPS), 4))
+    total = {"mean_score": reports[-1]["mean_score"], **_outcomes(outcomes, images)}
     return {"images": images, "steps": reports, "total": total}
 
 

@@ -15,8 +15,7 @@ from tokencritic import __version__
 from tokencritic.distribution import ALONE, Ranks
 from tokencritic.errors import InputError
 from tokencritic.evaluation.cache import CHUNK_ROWS
-from tokencritic.evaluation.extraction import CachedFeatures, extract
-from tokencritic.evaluation.features import FeatureKind, Features
+from tokencritic.evaluation.features import CachedFeatures, FeatureKind, Features, extract
 from tokencritic.evaluation.image_sets import ImageSet
 from tokencritic.evaluation.manifold import Hits, precision_recall
 from tokencritic.evaluation.metrics import (
@@ -24,13 +23,13 @@ from tokencritic.evaluation.metrics import (
     bootstrap,
     correctly_classified,
     fid,
+    fit_gaussian,
     inception_score,
     kid,
     mean_over_images,
     over_seed_sets,
 )
-from tokencritic.evaluation.moments import check_comparable, fit_gaussian
-from tokencritic.evaluation.reference import Reference
+from tokencritic.evaluation.reference import Reference, check_comparable
 
 MetricName = Literal["fid", "sfid", "kid", "is", "precision", "recall", "accuracy"]
 METRICS: tuple[MetricName, ...] = get_args(MetricName)
@@ -75,12 +74,10 @@ class Meter:
 
     def __post_init__(self) -> None:
         check_metrics(self.metrics, self.resamples)
-        real = self.reference.statistics
-        widths: dict[FeatureKind, int] = {"features": len(real.features.mean)}
-        if real.spatial is not None:
-            widths["spatial"] = len(real.spatial.mean)
         if not self.few_samples:
-            check_count("images of the reference", real.features.count, widths, self.metrics)
+            real = self.reference.statistics
+            widths: dict[FeatureKind, int] = {kind: len(one.mean) for kind, one in real.gaussians.items()}
+            check_count("images of the reference", real.count, widths, self.metrics)
 
     def __call__(self, sets: Sequence[ImageSet], what: str = "images") -> Evaluation:
         """The metrics of sets of images that differ in their seeds alone. what: the name of the progress.
@@ -160,10 +157,8 @@ class _Compared:
         return precision_recall(*self._both)
 
     def _fid(self, kind: FeatureKind) -> MetricValue:
-        statistics = self.reference.statistics
-        real = statistics.spatial if kind == "spatial" else statistics.features
-        assert real is not None
-        check_comparable(self.fake.provenance, statistics.provenance, "fake")
+        real = self.reference.statistics.gaussians[kind]
+        check_comparable(self.fake.provenance, self.reference.statistics.provenance, "fake")
         chunks = list(self.fake.stream(kind))
 
         def of(numbers: torch.Tensor) -> float:
@@ -206,7 +201,7 @@ def choose_metrics(
     if reference is not None and reference.features is None:
         why = "needs the reference's images, and it is a file of statistics alone"
         lacking |= dict.fromkeys(_OF_REFERENCE_IMAGES, why)
-    if "spatial" not in kinds or (reference is not None and reference.statistics.spatial is None):
+    if "spatial" not in kinds or (reference is not None and "spatial" not in reference.statistics.gaussians):
         lacking["sfid"] = "needs spatial features of the images and the reference"
     if "probabilities" not in kinds:
         why = f"needs class probabilities, and {features} as it was loaded gives none"

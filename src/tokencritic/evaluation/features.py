@@ -1,35 +1,35 @@
-"""Images to features: what every metric is computed from. Every number names its features and their resize."""
+"""Images to features, what every metric is computed from: the networks that compute them, and their cache.
 
+Rank r of n computes chunks r, r + n, ... of a set of images; all then read all of them, in one order. So the numbers do not
+depend on how many ranks there are.
+"""
+
+import dataclasses
 import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from tokencritic.distribution import ALONE, Ranks
 from tokencritic.errors import InputError
+from tokencritic.evaluation.cache import ChunkArrays, Chunks, chunk_ranges
+from tokencritic.evaluation.image_sets import ImageSet
 from tokencritic.evaluation.inception import DIMENSION, INPUT_SIZE, RESIZES, Inception
 from tokencritic.evaluation.weights import Weights, find_weights, read_weights
 from tokencritic.image_forms import check_images, to_pixels
 from tokencritic.models.classifier import Classifier
+from tokencritic.progress import Progress
 from tokencritic.sampling.propose import evaluating
 
 FeatureKind = Literal["features", "probabilities", "spatial"]
-
-
-class Extracted(NamedTuple):
-    """What is known of b images: features (b, d) float32; class probabilities (b, k) and spatial features (b, s) or None."""
-
-    features: Tensor
-    probabilities: Tensor | None = None
-    spatial: Tensor | None = None
-
-    @property
-    def by_kind(self) -> dict[FeatureKind, Tensor]:
-        """Those that are there."""
-        return {name: values for name, values in self._asdict().items() if values is not None}  # pyright: ignore[reportReturnType]
+# What is known of b images, float32: features (b, d) and, where there are any, class probabilities (b, k) and spatial
+# features (b, s), in this order.
+FeaturesByKind = dict[FeatureKind, Tensor]
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Provenance:
 
 
 class Features:
-    """The base class of features: a callable from images to `Extracted` that says what it is.
+    """The base class of features: a callable from images to `FeaturesByKind` that says what it is.
 
     dimension: of its features. resize: how it brings images to its size; "none" if it takes them as they are.
     head_fingerprint: of the weights of class probabilities that `fingerprint` does not cover.
@@ -64,12 +64,12 @@ class Features:
             raise InputError(f"batch_size is {batch_size}; it must be at least 1")
         self.batch_size = batch_size
 
-    def __call__(self, images: Tensor | np.ndarray) -> Extracted:
+    def __call__(self, images: Tensor | np.ndarray) -> FeaturesByKind:
         """images: uint8 (b, h, w, c), an array or a tensor, or float (b, c, h, w) in [0, 1]; c is 1 or 3."""
-        parts = [self.extract(part).by_kind for part in check_images(images).split(self.batch_size)]
-        return Extracted(**{kind: torch.cat([part[kind] for part in parts]) for kind in parts[0]})
+        parts = [self.extract(part) for part in check_images(images).split(self.batch_size)]
+        return {kind: torch.cat([part[kind] for part in parts]) for kind in parts[0]}
 
-    def extract(self, images: Tensor) -> Extracted:
+    def extract(self, images: Tensor) -> FeaturesByKind:
         """The features of one batch, which may be empty, on the CPU. images: as in a call."""
         raise NotImplementedError
 
@@ -78,8 +78,7 @@ class Features:
 
     def widths(self, image_size: tuple[int, int]) -> dict[FeatureKind, int]:
         """The kinds of features there are, and their dimensions."""
-        none = self(torch.empty(0, 1, *image_size))
-        return {kind: values.shape[1] for kind, values in none.by_kind.items()}
+        return {kind: values.shape[1] for kind, values in self(torch.empty(0, 1, *image_size)).items()}
 
     @property
     def head_facts(self) -> dict[str, str]:
@@ -126,15 +125,19 @@ class InceptionFeatures(Features):
         return cls(read_weights(find_weights(file, download)), **options)
 
     @torch.inference_mode()
-    def extract(self, images: Tensor) -> Extracted:
+    def extract(self, images: Tensor) -> FeaturesByKind:
         # fmt: off
         x = to_pixels(images.to(self.device))                                # b 3 h w
         if x.shape[2:] != (INPUT_SIZE, INPUT_SIZE):
             x = RESIZES[self.resize](x, INPUT_SIZE)                          # b 3 299 299
-        features, spatial = self._network((x - 128) / 128, self.spatial)     # b d, b s
+        features, spatial = self._network((x - 128) / 128)                   # b d, b s
         # fmt: on
-        probabilities = None if self._head is None else (features @ self._head.T).softmax(dim=1).cpu()
-        return Extracted(features.cpu(), probabilities, None if spatial is None else spatial.cpu())
+        found: FeaturesByKind = {"features": features.cpu()}
+        if self._head is not None:
+            found["probabilities"] = (features @ self._head.T).softmax(dim=1).cpu()
+        if self.spatial:
+            found["spatial"] = spatial.cpu()
+        return found
 
 
 class ClassifierFeatures(Features):
@@ -154,7 +157,7 @@ class ClassifierFeatures(Features):
         self._classifier = classifier
 
     @torch.no_grad()
-    def extract(self, images: Tensor) -> Extracted:
+    def extract(self, images: Tensor) -> FeaturesByKind:
         size = self._classifier.config.image_size
         height, width = images.shape[1:3] if images.dtype == torch.uint8 else images.shape[2:]
         if (height, width) != (size, size):
@@ -166,7 +169,7 @@ class ClassifierFeatures(Features):
             features = self._classifier.features((x / 255).to(weight.dtype))              # b d
             probabilities = self._classifier.head(features).float().softmax(dim=1)        # b k
             # fmt: on
-        return Extracted(features.float().cpu(), probabilities.cpu())
+        return {"features": features.float().cpu(), "probabilities": probabilities.cpu()}
 
     def _in_its_channels(self, pixels: Tensor) -> Tensor:
         """Grey images are often kept in three equal channels; colour is not turned into grey unasked."""
@@ -176,3 +179,59 @@ class ClassifierFeatures(Features):
             pixels = pixels[:, :1]
         # Always laid out alike, so that the network rounds alike whatever form the images came in.
         return pixels.clone(memory_format=torch.contiguous_format)
+
+
+@dataclass(frozen=True)
+class CachedFeatures:
+    """What `extract` found of `count` images. kinds: what there is of each: features, probabilities, spatial."""
+
+    chunks: Chunks
+    count: int
+    provenance: Provenance
+    kinds: tuple[FeatureKind, ...]
+
+    def __len__(self) -> int:
+        return self.count
+
+    def stream(self, kind: FeatureKind) -> Iterator[Tensor]:
+        """Chunk by chunk, (b, d) float32 each: memory for one of them at a time."""
+        for number, rows in enumerate(chunk_ranges(self.count)):
+            values = self.chunks.read(rows).get(kind, np.empty(0))
+            if len(values) < len(rows):
+                place = f"chunk {number} in {self.chunks.folder}"
+                raise InputError(f"{place} is not there or damaged; ranks must share one cache; run the command again")
+            yield torch.from_numpy(values)
+
+    def read(self, kind: FeatureKind) -> Tensor:
+        """All rows in memory, (count, d) float32."""
+        return torch.cat(list(self.stream(kind)))
+
+
+def extract(
+    images: ImageSet, features: Features, cache: Path, ranks: Ranks = ALONE, what: str = "features"
+) -> CachedFeatures:
+    """The features of all images; those that are not in the cache are computed now, shared among ranks.
+
+    what: the name of the progress. Returns when all ranks have finished.
+    """
+    made = features.provenance(images.image_size)
+    kinds = tuple(features.widths(images.image_size))
+    facts = {"images": images.facts, "features": dataclasses.asdict(made), "parts": kinds} | features.head_facts
+    chunks, count = Chunks.open(cache, "features", facts), len(images)
+
+    def make(rows: range) -> ChunkArrays:
+        found = features(images.batch(rows.start, rows.stop))
+        for kind, values in found.items():
+            if not bool(values.isfinite().all()):
+                raise InputError(f"{kind} of some images hold NaN or infinity; nothing can be measured with them")
+        return {kind: values.numpy().astype(np.float32) for kind, values in found.items()}
+
+    mine = chunk_ranges(count)[ranks.rank :: ranks.size]
+    missing = {rows: some for rows in mine if (some := chunks.count_missing(rows))}
+    total = sum(map(len, mine))
+    with Progress(total, what, "images", done=total - sum(missing.values()), shown=ranks.first) as progress:
+        for rows, some in missing.items():
+            chunks.complete(rows, make)
+            progress.advance(some)
+    ranks.wait()
+    return CachedFeatures(chunks, count, made, kinds)

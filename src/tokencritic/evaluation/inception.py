@@ -4,8 +4,6 @@ It differs from later Inceptions in two ways that move every number: its average
 pools by maximum. Batch normalisation is folded into the convolutions when the weights are read.
 """
 
-from typing import NamedTuple
-
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -54,13 +52,6 @@ def resize_clean(pixels: Tensor, size: int) -> Tensor:
 
 # The choice moves FID by more than many papers' differences.
 RESIZES = {"tf1": resize_tf1, "clean": resize_clean}
-
-
-class Activations(NamedTuple):
-    """features: (b, 2048). spatial: (b, 2023), place by place, or None if not asked for."""
-
-    features: Tensor
-    spatial: Tensor | None
 
 
 class Convolution(nn.Module):
@@ -126,15 +117,15 @@ class Inception(nn.Module):
         """All of them, in the order in which `weights.py` names them."""
         return [module for module in self.modules() if isinstance(module, Convolution)]
 
-    def forward(self, x: Tensor, spatial: bool = False) -> Activations:
-        """x: (b, 3, 299, 299) in [-1, 1). Returns features and, if asked for, spatial features."""
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """x: (b, 3, 299, 299) in [-1, 1). Returns features (b, 2048) and spatial features (b, 2023), place by place."""
         x = x.contiguous(memory_format=torch.channels_last)
-        places = None
-        for number, layer in enumerate(self.layers, start=1):
+        for layer in self.layers[:_SPATIAL_LAYERS]:
             x = layer(x)
-            if spatial and number == _SPATIAL_LAYERS:
-                places = x[:, :_SPATIAL_CHANNELS].permute(0, 2, 3, 1).flatten(1)
-        return Activations(x.mean((2, 3)), places)
+        spatial = x[:, :_SPATIAL_CHANNELS].permute(0, 2, 3, 1).flatten(1)
+        for layer in self.layers[_SPATIAL_LAYERS:]:
+            x = layer(x)
+        return x.mean((2, 3)), spatial
 
 
 def _chain(inputs: int, *convolutions: tuple[int, int | tuple[int, int]]) -> list[Convolution]:

@@ -1,7 +1,8 @@
 """Metrics of generated images: pure functions of features, in float64."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -9,7 +10,6 @@ import torch
 from torch import Tensor
 
 from tokencritic.errors import InputError
-from tokencritic.evaluation.moments import Gaussian
 
 KID_SUBSETS = 100
 
@@ -20,6 +20,44 @@ class MetricValue(NamedTuple):
     value: float
     std: float = math.nan
     std_over: str = ""
+
+
+@dataclass(frozen=True)
+class Gaussian:
+    """mean (d,), covariance (d, d), both float64; count: of how many samples, None if a file does not say."""
+
+    mean: Tensor
+    covariance: Tensor
+    count: int | None = None
+
+
+def fit_gaussian(batches: Iterable[Tensor]) -> Gaussian:
+    """The mean and the unbiased covariance of rows that come in batches, (b, d) of any floating type and any b.
+
+    Batch sizes change only the last rounding. `scatter` is the sum of outer products of the deviations from the mean: sums
+    of squares, from which a covariance would be a small difference, are never formed.
+    """
+    count = 0
+    mean = scatter = torch.empty(0)
+    for batch in batches:
+        rows = batch.detach().to("cpu", torch.float64)
+        if rows.ndim != 2 or not rows.isfinite().all():
+            raise InputError(f"features are {tuple(rows.shape)} or hold NaN or infinity; expected finite (b, d)")
+        if len(rows) == 0:
+            continue
+        if count == 0:
+            mean = torch.zeros(rows.shape[1], dtype=torch.float64)
+            scatter = torch.zeros(rows.shape[1], rows.shape[1], dtype=torch.float64)
+        rows_mean = rows.mean(0)
+        rows = rows - rows_mean
+        scatter.addmm_(rows.T, rows)
+        # Chan, Golub and LeVeque (1979): what the distance between two parts' means adds to their scatters.
+        difference, total = rows_mean - mean, count + len(rows)
+        scatter.addr_(difference, difference, alpha=count * len(rows) / total)
+        mean, count = mean + difference * (len(rows) / total), total
+    if count < 2:
+        raise InputError(f"a covariance of {count} samples was asked for; it needs at least 2")
+    return Gaussian(mean, scatter / (count - 1), count)
 
 
 def fid(real: Gaussian, fake: Gaussian) -> float:

@@ -97,8 +97,6 @@ class ModelSamples(ImageSet):
     5 candidates are the first of 10, all rankers choose from the same, and the first are the images without rejection.
     """
 
-    labels: np.ndarray
-
     def __init__(
         self,
         sets: SampleSets,
@@ -172,6 +170,7 @@ class ModelSamples(ImageSet):
         return torch.from_numpy(tokens.astype(np.int64))
 
     def _make(self, rows: range) -> ChunkArrays:
+        assert self.labels is not None
         labels = torch.from_numpy(self.labels[rows.start : rows.stop])
         seeds = candidate_seeds(self._seeds(rows), self._candidate).tolist()
         given = [source._tokens(rows) for source in self._sources]
