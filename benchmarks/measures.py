@@ -1,4 +1,4 @@
-"""What measures cost: precision and recall as a ratio to the bare distance products, and the root inside FID.
+"""What metrics cost: precision and recall as a ratio to the bare distance products, and the root inside FID.
 
 Goals: a ratio under 1.5, and under 2 GB of memory beyond the features at 50,000 x 50,000 points in 2048 dimensions.
 Features are random, with the falling spectrum that features of images have. The size here is small; for the full one:
@@ -13,7 +13,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from tokencritic.evaluation import fid, precision_recall
+from tokencritic.evaluation.manifold import precision_recall
+from tokencritic.evaluation.metrics import Gaussian, fid
 
 
 def main() -> None:
@@ -34,9 +35,9 @@ def main() -> None:
     )
     print(f"  memory beyond the features and the bare products: {grown / 1e6:.0f} MB")
     dimension = arguments.root_dimension
-    covariances = [features(2 * dimension, dimension, scale, rng).T.double().cov() for scale in (1, 0.95)]
-    mean = torch.zeros(dimension)
-    spent = seconds(lambda: fid(mean, covariances[0], mean, covariances[1]))
+    mean = torch.zeros(dimension, dtype=torch.float64)
+    gaussians = [Gaussian(mean, features(2 * dimension, dimension, scale, rng).T.double().cov()) for scale in (1, 0.95)]
+    spent = seconds(lambda: fid(*gaussians))
     print(f"FID of {dimension} dimensions, from mean and covariance: {spent:.1f} s")
 
 

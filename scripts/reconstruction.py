@@ -14,8 +14,7 @@ import torch
 from tokencritic.data.sources import open_source
 from tokencritic.data.transforms import Preprocess, to_float
 from tokencritic.evaluation.features import InceptionFeatures
-from tokencritic.evaluation.measures import statistics_fid
-from tokencritic.evaluation.moments import image_statistics
+from tokencritic.evaluation.metrics import fid, fit_gaussian
 from tokencritic.pictures.grids import image_grid, save
 from tokencritic.pipeline import to_pil
 from tokencritic.tokenizers.loading import load_tokenizer
@@ -52,9 +51,9 @@ def main() -> None:
         save(image_grid(rows, columns=len(first)), arguments.picture)
         print(f"wrote {arguments.picture}", flush=True)
     inception = InceptionFeatures.load(arguments.inception)
-    real, fake = (image_statistics(inception, side.split(50)) for side in (images, again))
+    real, fake = (fit_gaussian(inception(part)["features"] for part in side.split(50)) for side in (images, again))
     with_what = f"{inception.name}, resize {inception.resize}, {len(images)} images"
-    print(f"reconstruction FID {statistics_fid(real, fake):.2f} ({with_what})")
+    print(f"reconstruction FID {fid(real, fake):.2f} ({with_what})")
 
 
 if __name__ == "__main__":

@@ -252,8 +252,8 @@ MUTANTS = {
     ),
     "precision and recall swapped": (
         "evaluation/manifold.py",
-        "PrecisionRecall(float(found.fake.mean()), float(found.real.mean()))",
-        "PrecisionRecall(float(found.real.mean()), float(found.fake.mean()))",
+        "Hits(fake_hit.double(), real_hit.double())",
+        "Hits(real_hit.double(), fake_hit.double())",
         "tests/evaluation/test_manifold.py",
     ),
     "rejection keeps the worst": (

@@ -14,7 +14,7 @@ import pytest
 def compared(folder, *arguments):
     """The rows of `compare` on the first 2,000 seeds, by name."""
     command = ["compare", "fashion-mnist", "--num", "2000", "--resamples", "0", "--out", str(folder), *arguments]
-    command += ["--measures", "fid,precision,accuracy"]
+    command += ["--metrics", "fid,precision,accuracy"]
     subprocess.run([sys.executable, "-m", "tokencritic.cli.main", *command], check=True)
     rows = csv.DictReader((folder / "comparison.csv").read_text().splitlines())
     return {

@@ -60,16 +60,16 @@ def test_a_model_is_whole(name):
 
 
 def test_every_verb_works_offline(alone):
-    few = ("--num", 130, "--steps", 2, "--measures", "fid,accuracy", "--resamples", 0)
+    few = ("--num", 130, "--steps", 2, "--metrics", "fid,accuracy", "--resamples", 0)
     call("sample", "fashion-mnist", "--num", 2, "--steps", 3, "--out", "samples")
     call("refine", "fashion-mnist", "samples/000000_class0.png", "--steps", 2, "--out", "refined")
     call("edit", "fashion-mnist", "samples/000000_class0.png", "--region", "0,0,14,14", "--steps", 2, "--num", 1)
     call("evaluate", "fashion-mnist", *few, "--out", "found.json")
-    call("sweep", "fashion-mnist", "--num", 130, "--steps", 2, "--measures", "fid", "--resamples", 0, "--out", "sweep")
+    call("sweep", "fashion-mnist", "--num", 130, "--steps", 2, "--metrics", "fid", "--resamples", 0, "--out", "sweep")
     run = ("--generator", "fashion-mnist", "--run", "run", "--steps", 2, "--training.batch_size", 4)
     call("train", "critic", "fashion-mnist", *run)
     found = json.loads((alone / "found.json").read_text())["results"]["value"]
-    assert found["measures"]["accuracy"]["value"] > 0.3
+    assert found["metrics"]["accuracy"]["value"] > 0.3
     assert (alone / "run/critic/model.safetensors").is_file()
 
 

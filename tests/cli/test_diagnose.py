@@ -11,8 +11,7 @@ import torch
 from tokencritic import Critic, Generator, TokenCriticPipeline, TransformerConfig
 from tokencritic.cli.main import main
 from tokencritic.data.tokens import TokenArrays
-from tokencritic.evaluation.diagnosis import held_out_report, held_out_rows, judge
-from tokencritic.evaluation.redraws import sampling_report, watch
+from tokencritic.evaluation.diagnosis import held_out_report, held_out_rows, judge, sampling_report, watch
 from tokencritic.sampling.settings import SamplingSettings
 from tokencritic.tokenizers.compact import CompactConfig, CompactTokenizer
 

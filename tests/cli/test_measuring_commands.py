@@ -89,12 +89,12 @@ def refused(capsys, data, tmp_path):
     return call
 
 
-def test_the_help_names_every_measure():
-    assert tuple(measuring.MEASURES.split(",")) == evaluate.MEASURES
+def test_the_help_names_every_metric():
+    assert tuple(measuring.METRICS.split(",")) == evaluate.METRICS
 
 
-def measures(file, name="value"):
-    return json.loads(Path(file).read_text())["results"][name]["measures"]
+def metrics(file, name="value"):
+    return json.loads(Path(file).read_text())["results"][name]["metrics"]
 
 
 def test_evaluate_prints_a_table_and_writes_all_there_is_to_know(run, model, tmp_path):
@@ -109,14 +109,14 @@ def test_evaluate_prints_a_table_and_writes_all_there_is_to_know(run, model, tmp
     result = written["results"]["value"]
     assert result["images"]["models"]["generator"] == Generator.from_pretrained(model / "generator").fingerprint()
     assert result["images"]["settings"]["steps"] == 2
-    assert result["measures"]["fid"]["spread"] > 0
+    assert result["metrics"]["fid"]["std"] > 0
 
 
 def test_evaluate_refine_measures_before_and_after(run, model, tmp_path):
-    out = run("evaluate", model, "--num", 40, "--refine", 0.6, "--measures", "fid,is", "--out", tmp_path / "found.json")
+    out = run("evaluate", model, "--num", 40, "--refine", 0.6, "--metrics", "fid,is", "--out", tmp_path / "found.json")
     assert "40 images, confidence, 3 steps, temperature 1, noise 4.5" in out  # not at the temperature of the critic
     assert "after: 0.6 refined, critic, 9 steps" in out
-    before, after = (measures(tmp_path / "found.json", name) for name in ("before", "after"))
+    before, after = (metrics(tmp_path / "found.json", name) for name in ("before", "after"))
     assert before.keys() == after.keys() == {"fid", "is"}
     assert before["fid"]["value"] != after["fid"]["value"]
     own = (
@@ -130,39 +130,39 @@ def test_evaluate_refine_measures_before_and_after(run, model, tmp_path):
         "--refine_critic_until",
         0.5,
     )
-    out = run("evaluate", model, "--num", 40, "--refine", 0.6, *own, "--measures", "fid,is")
+    out = run("evaluate", model, "--num", 40, "--refine", 0.6, *own, "--metrics", "fid,is")
     assert "40 images, confidence, 3 steps, temperature 1, noise 4.5" in out  # as before
     assert "after: 0.6 refined, critic, 3 steps, temperature 1.2 to 0.5, " in out
     assert "on logits, confidence from 0.5 on, " in out
-    out = run("evaluate", model, "--num", 40, "--refine", 0.6, "--refine_sampler", "chance", "--measures", "fid,is")
+    out = run("evaluate", model, "--num", 40, "--refine", 0.6, "--refine_sampler", "chance", "--metrics", "fid,is")
     assert "after: 0.6 refined, chance, 9 steps, " in out
 
 
 def test_images_of_a_model_measure_alike_from_the_model_a_file_and_a_folder(run, model, tmp_path):
     same = ("--num", 45, "--seed", 3, "--steps", 2)
-    run("evaluate", model, *same, "--measures", "fid,accuracy", "--out", tmp_path / "model.json")
+    run("evaluate", model, *same, "--metrics", "fid,accuracy", "--out", tmp_path / "model.json")
     for form, place in (("npz", "file/samples.npz"), ("png", "folder")):
         out = tmp_path / place.split("/")[0]
         assert main([str(x) for x in ("sample", model, *same, "--format", form, "--out", out)]) == 0
-        given = ("--classifier", model, "--measures", "fid,accuracy", "--out", tmp_path / f"{form}.json")
+        given = ("--classifier", model, "--metrics", "fid,accuracy", "--out", tmp_path / f"{form}.json")
         run("evaluate", tmp_path / place, *given)
-        for name, found in measures(tmp_path / f"{form}.json").items():
-            assert found["value"] == pytest.approx(measures(tmp_path / "model.json")[name]["value"], rel=1e-5)
+        for name, found in metrics(tmp_path / f"{form}.json").items():
+            assert found["value"] == pytest.approx(metrics(tmp_path / "model.json")[name]["value"], rel=1e-5)
 
 
 def test_reconstructions_and_the_data_set_itself(run, model, data, tmp_path):
-    out = run("evaluate", model, "--reconstructions", "true", "--measures", "fid,kid", "--out", tmp_path / "found.json")
+    out = run("evaluate", model, "--reconstructions", "true", "--metrics", "fid,kid", "--out", tmp_path / "found.json")
     assert "120 reconstructions by the tokenizer alone" in out
-    lost = measures(tmp_path / "found.json")["fid"]["value"]
+    lost = metrics(tmp_path / "found.json")["fid"]["value"]
     folder = tmp_path / "images"
     folder.mkdir()
     with np.load(data) as opened:
         images = opened["images"]
     for number, pixels in enumerate(images):
         Image.fromarray(pixels).save(folder / f"{number:03}.png")
-    run("evaluate", folder, "--classifier", model, "--measures", "fid", "--out", tmp_path / "same.json")
-    assert measures(tmp_path / "same.json")["fid"]["value"] < 1e-6 < lost
-    out = run("evaluate", folder, "--classifier", model, "--measures", "fid", "--num", 60)
+    run("evaluate", folder, "--classifier", model, "--metrics", "fid", "--out", tmp_path / "same.json")
+    assert metrics(tmp_path / "same.json")["fid"]["value"] < 1e-6 < lost
+    out = run("evaluate", folder, "--classifier", model, "--metrics", "fid", "--num", 60)
     assert f"60 images of {folder}" in out
 
 
@@ -189,7 +189,7 @@ def test_two_ranks_give_the_numbers_of_one(model, data, tmp_path):
         "--",
     )
     two = launch("two", *launcher)
-    assert measures(tmp_path / "one.json") == measures(tmp_path / "two.json")
+    assert metrics(tmp_path / "one.json") == metrics(tmp_path / "two.json")
     assert one.replace("one.json", "two.json") == two  # one rank speaks
     chunks = [sorted(file.name for file in (tmp_path / name).glob("tokens/*/*.npz")) for name in ("one", "two")]
     assert chunks[0] == chunks[1] == ["000000.npz", "000001.npz", "000002.npz"]
@@ -210,7 +210,7 @@ def test_sweep_writes_rows_and_figures(run, model, tmp_path):
         ("random", "3", "1.0", ""),
         ("random", "3", "0.6", ""),
     ]
-    assert all(math.isfinite(float(row["fid"])) and float(row["is_spread"]) > 0 for row in rows)
+    assert all(math.isfinite(float(row["fid"])) and float(row["is_std"]) > 0 for row in rows)
 
 
 def test_a_sweep_starts_from_what_tuning_found_at_equal_passes(run, make_model, tmp_path):
@@ -218,7 +218,7 @@ def test_a_sweep_starts_from_what_tuning_found_at_equal_passes(run, make_model, 
     search = ("--sampler", "confidence", "--passes", 4, "--temperature", 0.9, 0.7, "--budget", 120, "--first", 40)
     run("tune", model, *search, "--set_defaults", "false")
     best = json.loads((model / "tuning-confidence-4.json").read_text())["best"]
-    run("sweep", model, "--num", 40, "--resamples", 0, "--measures", "fid", "--out", tmp_path / "out")
+    run("sweep", model, "--num", 40, "--resamples", 0, "--metrics", "fid", "--out", tmp_path / "out")
     critic, maskgit = csv.DictReader((tmp_path / "out/sweep.csv").read_text().splitlines())
     assert [float(maskgit[f"temperature_{end}"]) for end in ("start", "end")] == best["temperature"]
     assert (critic["temperature_start"], critic["temperature_end"]) == ("1.2", "0.8")
@@ -243,9 +243,9 @@ def test_a_grey_image_among_coloured_ones_does_not_make_the_reference_grey(tmp_p
         "--classifier",
         tmp_path / "model",
     ]
-    arguments += ["--measures", "fid", "--cache", tmp_path / "cache", "--out", tmp_path / "found.json"]
+    arguments += ["--metrics", "fid", "--cache", tmp_path / "cache", "--out", tmp_path / "found.json"]
     assert main([str(part) for part in ("evaluate", tmp_path / "images", *arguments)]) == 0, capsys.readouterr().err
-    assert measures(tmp_path / "found.json")["fid"]["value"] == pytest.approx(0, abs=1e-6)
+    assert metrics(tmp_path / "found.json")["fid"]["value"] == pytest.approx(0, abs=1e-6)
 
 
 def test_what_is_tuned_is_what_is_written_to(refused, make_model, tmp_path, monkeypatch):
@@ -306,10 +306,10 @@ def test_bad_input_is_one_line_and_nothing_is_sampled(refused, model, make_model
     measured = ("--reference", data, "--features", "classifier")
     cases = {
         ("evaluate", model, *measured, "--num", 32): "32 images are too few for FID with features of 32 dimensions",
-        ("evaluate", model, *measured, "--measures", "fid,fod"): "measures holds 'fod'",
-        ("evaluate", model, *measured, "--measures", ","): "measures is empty",
+        ("evaluate", model, *measured, "--metrics", "fid,fod"): "metrics holds 'fod'",
+        ("evaluate", model, *measured, "--metrics", ","): "metrics is empty",
         ("evaluate", model, *measured, "--num", 0): "num is 0",
-        ("evaluate", model, *measured, "--seeds", 0): "seeds is 0",
+        ("evaluate", model, *measured, "--seed_sets", 0): "seed_sets is 0",
         ("evaluate", model, *measured, "--refine", 2): "ratio of refinement is 2.0",
         ("evaluate", model, *measured, "--refine_noise_on", "logit"): "--refine_noise_on is given without --refine",
         ("evaluate", model, *measured, "--guidance", 2): "guidance is 2.0 but the generator was made without",
@@ -328,7 +328,7 @@ def test_bad_input_is_one_line_and_nothing_is_sampled(refused, model, make_model
         ("evaluate", model, "--reference", data, "--inception", "no.pth"): "no.pth is no file",
         ("evaluate", images, *measured): "--features is classifier, but the model has none",
         ("evaluate", images, *measured, "--num", 20, "--classifier", model): "a sample file is measured as a whole",
-        ("evaluate", images, *measured, "--seeds", 3): "--seeds is for models",
+        ("evaluate", images, *measured, "--seed_sets", 3): "--seed_sets is for models",
         ("evaluate", images, *measured, "--steps", 3): "--steps is for models",
         ("evaluate", images, *measured, "--classifier", model, "--labels", tmp_path / "labels.npy"): "labels.npy holds",
         ("evaluate", pickled, *measured, "--classifier", model): "pickled.npz",

@@ -62,9 +62,9 @@ def test_training_lowers_fid_and_raises_the_accuracy(place, measured, tmp_path):
     found = {}
     for name in ("raw", "model"):
         call("evaluate", place / name, *measured, "--num", 150, "--steps", 6, "--out", tmp_path / f"{name}.json")
-        found[name] = json.loads((tmp_path / f"{name}.json").read_text())["results"]["value"]["measures"]
+        found[name] = json.loads((tmp_path / f"{name}.json").read_text())["results"]["value"]["metrics"]
     raw, trained = found["raw"], found["model"]
-    assert trained["fid"]["value"] + 3 * trained["fid"]["spread"] < 0.5 * raw["fid"]["value"]
+    assert trained["fid"]["value"] + 3 * trained["fid"]["std"] < 0.5 * raw["fid"]["value"]
     assert trained["accuracy"]["value"] > raw["accuracy"]["value"] + 0.2
 
 
@@ -101,7 +101,7 @@ def test_tuning_is_no_worse_than_where_it_began_and_the_others_run(place, measur
 
 
 def test_samplers_are_compared_at_equal_passes(place, measured, tmp_path):
-    few = ("--num", 60, "--few_samples", "true", "--measures", "fid", "--resamples", 0)
+    few = ("--num", 60, "--few_samples", "true", "--metrics", "fid", "--resamples", 0)
     call("compare", place / "model", *measured, *few, "--passes", 5, 11, "--out", tmp_path)
     with (tmp_path / "comparison.csv").open() as file:
         rows = [(row["sampler"], int(row["passes"]), int(row["steps"])) for row in csv.DictReader(file)]
@@ -123,7 +123,7 @@ def test_a_packed_model_needs_no_data_set(place, tmp_path, monkeypatch, capsys):
     call("evaluate", model, *few, *given, "--out", tmp_path / "given.json")
     own, other = (json.loads((tmp_path / f"{name}.json").read_text())["results"]["value"] for name in ("own", "given"))
     assert own["features"]["name"].startswith("classifier")
-    assert own["measures"]["fid"]["value"] == pytest.approx(other["measures"]["fid"]["value"], rel=1e-6)
+    assert own["metrics"]["fid"]["value"] == pytest.approx(other["metrics"]["fid"]["value"], rel=1e-6)
     run = ("--run", tmp_path / "run", "--steps", 2, "--training.batch_size", 8, "--objective.temperature", "[1.1, 0.7]")
     call("train", "critic", "fashion-mnist", "--generator", model, *run)
     call("train", "critic", "fashion-mnist", "--generator", model, *run)  # goes on, and finds nothing left to do

@@ -11,20 +11,20 @@ from evaluation import toy
 
 from tokencritic.data.sources import open_source
 from tokencritic.errors import InputError
-from tokencritic.evaluation import Statistics, class_accuracy, fid, inception_score, kid, precision_recall
-from tokencritic.evaluation.cache import Chunks, num_chunks
-from tokencritic.evaluation.evaluate import Measured, Meter, _of_probabilities
+from tokencritic.evaluation.cache import Chunks, chunk_ranges
+from tokencritic.evaluation.evaluate import Meter
+from tokencritic.evaluation.features import Features
 from tokencritic.evaluation.image_sets import SourceImages
-from tokencritic.evaluation.manifold import density_coverage
-from tokencritic.evaluation.moments import Moments
-from tokencritic.evaluation.reference import ReferenceImages, open_reference
+from tokencritic.evaluation.manifold import precision_recall
+from tokencritic.evaluation.metrics import MetricValue, fid, fit_gaussian, inception_score, kid
+from tokencritic.evaluation.reference import ReferenceImages, Statistics, open_reference
 from tokencritic.evaluation.report import number
 from tokencritic.evaluation.samples import SEEDS_PER_SET, Refinement, SampleSets
 from tokencritic.sampling.settings import SamplingSettings
 
 SIZE = (6, 6)
 RANDOM = SamplingSettings("random", steps=9, schedule="linear")  # one token a step: exact samples of the truth
-ALL = ("fid", "kid", "is", "precision", "recall", "density", "coverage", "accuracy")
+ALL = ("fid", "kid", "is", "precision", "recall", "accuracy")
 SOME = ("fid", "is", "accuracy")
 
 
@@ -54,37 +54,45 @@ def make_meter(world, truth, tmp_path):
     return make
 
 
-def moments(rows):
-    found = Moments(rows.shape[1])
-    found.update(rows)
-    return found.mean, found.covariance
-
-
-def test_the_numbers_are_those_of_the_measures_on_the_images_themselves(world, pipe, make_meter, tmp_path):
+def test_the_numbers_are_those_of_the_metrics_on_the_images_themselves(world, pipe, make_meter, tmp_path):
     sets = SampleSets(pipe, tmp_path / "cache", 300, seed=5)
-    found = make_meter(measures=ALL)(sets.of(RANDOM)).measures
+    found = make_meter(metrics=ALL)(sets.of(RANDOM)).metrics
     labels = torch.arange(300) % 2
     images = pipe.images(pipe.sample_tokens(labels, 5, RANDOM), "pt")
     fake, real = toy.Pairs(world)(images), toy.Pairs(world)(toy.Painter().decode(toy.true_tokens(world, 1000)[0]))
-    assert found["fid"].value == pytest.approx(fid(*moments(real.features), *moments(fake.features)), rel=1e-9)
-    assert found["kid"][:2] == kid(real.features, fake.features, subset_size=150)
-    assert found["is"].value == pytest.approx(inception_score(fake.probabilities).value, rel=1e-12)
-    assert (found["precision"].value, found["recall"].value) == precision_recall(real.features, fake.features)
-    both = found["density"].value, found["coverage"].value
-    assert both == pytest.approx(density_coverage(real.features, fake.features), rel=1e-12)
-    assert found["accuracy"].value == class_accuracy(fake.probabilities, labels)
-    over_reference = {"recall", "coverage"}  # of which one set cannot tell a spread
-    assert all(found[name].spread > 0 for name in found.keys() - over_reference)
-    assert all(math.isnan(found[name].spread) for name in over_reference)
+    assert found["fid"].value == pytest.approx(
+        fid(fit_gaussian([real["features"]]), fit_gaussian([fake["features"]])), rel=1e-9
+    )
+    assert found["kid"] == kid(real["features"], fake["features"], subset_size=150)
+    assert found["is"].value == pytest.approx(inception_score(fake["probabilities"]), rel=1e-12)
+    hits = precision_recall(real["features"], fake["features"])
+    assert (found["precision"].value, found["recall"].value) == (hits.fake.mean(), hits.real.mean())
+    assert found["accuracy"].value == (fake["probabilities"].argmax(1) == labels).double().mean()
+    assert all(found[name].std > 0 for name in found.keys() - {"recall"})
+    assert math.isnan(found["recall"].std)  # a mean over the reference, of which one set tells no deviation
     share = found["accuracy"].value
-    assert found["accuracy"].spread == pytest.approx(math.sqrt(share * (1 - share) / 300))
+    assert found["accuracy"].std == pytest.approx(math.sqrt(share * (1 - share) / 300))
 
 
-def test_the_inception_score_does_not_depend_on_images_being_sorted_by_class():
+class Bright(Features):
+    """Class probabilities alone: a black image is surely of one class, a white one of the other."""
+
+    name, fingerprint, dimension = "bright", "bright 1", 1
+
+    def extract(self, images):
+        white = images.float().mean((1, 2)) / 255 if images.dtype == torch.uint8 else images.float().mean((2, 3))
+        return {"features": white[:, :1], "probabilities": torch.cat([white[:, :1], 1 - white[:, :1]], 1)}
+
+
+def test_the_inception_score_does_not_depend_on_images_being_sorted_by_class(tmp_path):
     """Its splits are of 5,000: sorted, two of them would hold one class each, and score 1."""
-    for probabilities in (torch.eye(2).repeat(5000, 1), torch.eye(2).repeat_interleave(5000, 0)):
-        found = _of_probabilities(probabilities.double(), None, ("is",), 0)["is"]
-        assert found.value == pytest.approx(2, abs=0.01)
+    black, white = np.zeros((5000, 1, 1, 1), np.uint8), np.full((5000, 1, 1, 1), 255, np.uint8)
+    for name, order in {"sorted": slice(None), "mixed": np.arange(10_000).reshape(2, 5000).T.flatten()}.items():
+        file = tmp_path / f"{name}.npz"
+        np.savez(file, images=np.concatenate([black, white])[order], labels=np.zeros(10_000, np.int64))
+        reference = open_reference(file, Bright(), ReferenceImages((1, 1), 1), tmp_path)
+        meter = Meter(Bright(), reference, tmp_path, ("is",), resamples=0)
+        assert meter([SourceImages(open_source(file))]).metrics["is"].value == pytest.approx(2, abs=0.01)
 
 
 def test_a_refinement_that_rejects_is_kept_under_its_classifier_too(pipe, tmp_path):
@@ -98,71 +106,70 @@ def test_a_refinement_that_rejects_is_kept_under_its_classifier_too(pipe, tmp_pa
 def test_sfid_is_the_fid_of_the_spatial_features(world, pipe, make_meter, tmp_path):
     features = toy.Pairs(world, spatial=True)
     sets = SampleSets(pipe, tmp_path / "cache", 300, seed=5)
-    found = make_meter(features, measures=("sfid",))(sets.of(RANDOM)).measures["sfid"]
+    found = make_meter(features, metrics=("sfid",))(sets.of(RANDOM)).metrics["sfid"]
     fake = features(pipe.images(pipe.sample_tokens(torch.arange(300) % 2, 5, RANDOM), "pt"))
     real = features(toy.Painter().decode(toy.true_tokens(world, 1000)[0]))
-    assert found.value == pytest.approx(fid(*moments(real.spatial), *moments(fake.spatial)), rel=1e-9)
+    assert found.value == pytest.approx(fid(fit_gaussian([real["spatial"]]), fit_gaussian([fake["spatial"]])), rel=1e-9)
 
 
 def test_more_steps_of_an_exact_generator_come_closer_to_the_truth(world, pipe, make_meter, tmp_path):
-    sets, meter = SampleSets(pipe, tmp_path / "cache", 1000), make_meter(measures=("fid",))
+    sets, meter = SampleSets(pipe, tmp_path / "cache", 1000), make_meter(metrics=("fid",))
     one, three, nine = (
-        meter(sets.of(SamplingSettings("random", steps=steps, schedule="linear"))).measures["fid"]
-        for steps in (1, 3, 9)
+        meter(sets.of(SamplingSettings("random", steps=steps, schedule="linear"))).metrics["fid"] for steps in (1, 3, 9)
     )
-    assert one.value > three.value + 3 * three.spread
-    assert three.value > nine.value + 3 * nine.spread
+    assert one.value > three.value + 3 * three.std
+    assert three.value > nine.value + 3 * nine.std
     truth = SourceImages(open_source(toy.write_truth(tmp_path / "other.npz", world, 1000, seed=1)))
-    assert nine.value < 2 * meter([truth]).measures["fid"].value  # as near as the truth itself
+    assert nine.value < 2 * meter([truth]).metrics["fid"].value  # as near as the truth itself
 
 
 def test_refinement_by_the_critic_brings_bad_images_closer_to_the_truth(pipe, make_meter, tmp_path):
     """The paper's experiment. In one step all tokens are drawn independently; redrawing the worst mends that."""
-    sets, meter = SampleSets(pipe, tmp_path / "cache", 800), make_meter(measures=("fid",))
+    sets, meter = SampleSets(pipe, tmp_path / "cache", 800), make_meter(metrics=("fid",))
     bad = SamplingSettings("confidence", steps=1)
     refinement = Refinement(0.6, SamplingSettings("critic", steps=6, schedule="linear"))
     before, after = meter(sets.of(bad)), meter(sets.of(bad, refinement))
-    assert after.measures["fid"].value < 0.4 * before.measures["fid"].value
+    assert after.metrics["fid"].value < 0.4 * before.metrics["fid"].value
     assert sets.of(bad, refinement)[0].passes > sets.of(bad)[0].passes == 1
 
 
 def test_several_seed_sets_give_their_mean_and_deviation(pipe, make_meter, tmp_path):
-    meter = make_meter(measures=("fid", "is"))
-    together = meter(SampleSets(pipe, tmp_path / "cache", 300, seed=9, seeds=3).of(RANDOM))
+    meter = make_meter(metrics=("fid", "is"))
+    together = meter(SampleSets(pipe, tmp_path / "cache", 300, seed=9, seed_sets=3).of(RANDOM))
     alone = [
         meter(SampleSets(pipe, tmp_path / "other", 300, seed=9 + number * SEEDS_PER_SET).of(RANDOM))
         for number in range(3)
     ]
     for name in ("fid", "is"):
-        values = [one.measures[name].value for one in alone]
+        values = [one.metrics[name].value for one in alone]
         assert len(set(values)) == 3
-        assert together.measures[name].value == pytest.approx(np.mean(values), rel=1e-12)
-        assert together.measures[name].spread == pytest.approx(np.std(values, ddof=1), rel=1e-12)
-        assert together.measures[name].over == "3 seed sets"
+        assert together.metrics[name].value == pytest.approx(np.mean(values), rel=1e-12)
+        assert together.metrics[name].std == pytest.approx(np.std(values, ddof=1), rel=1e-12)
+        assert together.metrics[name].std_over == "3 seed sets"
 
 
-def test_the_bootstrap_spread_is_that_of_new_samples(pipe, make_meter, tmp_path):
+def test_the_bootstrap_deviation_is_that_of_new_samples(pipe, make_meter, tmp_path):
     """Twelve sets tell the deviation to a fifth. Not at FID's floor: there the bootstrap says too much."""
-    meter, settings = make_meter(measures=("fid", "is"), resamples=40), SamplingSettings("random", steps=1)
-    once = meter(SampleSets(pipe, tmp_path / "cache", 400).of(settings)).measures
-    often = meter(SampleSets(pipe, tmp_path / "cache", 400, seeds=12).of(settings)).measures
+    meter, settings = make_meter(metrics=("fid", "is"), resamples=40), SamplingSettings("random", steps=1)
+    once = meter(SampleSets(pipe, tmp_path / "cache", 400).of(settings)).metrics
+    often = meter(SampleSets(pipe, tmp_path / "cache", 400, seed_sets=12).of(settings)).metrics
     for name in ("fid", "is"):
-        assert 0.5 < once[name].spread / often[name].spread < 2
+        assert 0.5 < once[name].std / often[name].std < 2
 
 
-def test_a_further_measure_is_free_and_more_images_cost_only_those(world, pipe, make_meter, tmp_path):
+def test_a_further_metric_is_free_and_more_images_cost_only_those(world, pipe, make_meter, tmp_path):
     features = toy.Pairs(world)
-    meter = make_meter(features, measures=("fid",))
+    meter = make_meter(features, metrics=("fid",))
     sets = SampleSets(pipe, tmp_path / "cache", 300)
     first = meter(sets.of(RANDOM))
     world.__dict__["asked"] = features.seen = 0
-    second = make_meter(features, measures=(*SOME, "density"))(sets.of(RANDOM))
+    second = make_meter(features, metrics=(*SOME, "precision"))(sets.of(RANDOM))
     assert world.__dict__["asked"] == features.seen == 0
-    assert second.measures["fid"] == first.measures["fid"]
+    assert second.metrics["fid"] == first.metrics["fid"]
     more = meter(sets.of(RANDOM, num=700))
     assert features.seen == 400
     fresh = meter(SampleSets(pipe, tmp_path / "fresh", 700).of(RANDOM))
-    assert more.measures["fid"].value == pytest.approx(fresh.measures["fid"].value, rel=1e-9)
+    assert more.metrics["fid"].value == pytest.approx(fresh.metrics["fid"].value, rel=1e-9)
 
 
 def test_probabilities_of_another_head_are_not_taken_from_the_cache(world, pipe, make_meter, tmp_path):
@@ -172,13 +179,13 @@ def test_probabilities_of_another_head_are_not_taken_from_the_cache(world, pipe,
         class Headed(toy.Pairs):
             head_fingerprint = head
 
-            def __call__(self, images):
-                found = super().__call__(images)
-                return found._replace(probabilities=(1 - doubt) * found.probabilities + doubt / toy.CLASSES)
+            def extract(self, images):
+                found = super().extract(images)
+                return found | {"probabilities": (1 - doubt) * found["probabilities"] + doubt / toy.CLASSES}
 
-        found = make_meter(Headed(world), measures=("fid", "is"))(sets.of(RANDOM))
+        found = make_meter(Headed(world), metrics=("fid", "is"))(sets.of(RANDOM))
         assert found.facts["features"]["head"] == head
-        return found.measures
+        return found.metrics
 
     sure, unsure = score("a", 0), score("b", 0.5)
     assert sure["fid"] == unsure["fid"]
@@ -187,9 +194,9 @@ def test_probabilities_of_another_head_are_not_taken_from_the_cache(world, pipe,
 
 
 def test_an_interrupted_evaluation_goes_on_to_the_same_numbers(world, pipe, make_meter, tmp_path):
-    whole = make_meter(measures=SOME)(SampleSets(pipe, tmp_path / "whole", 700).of(RANDOM))
+    whole = make_meter(metrics=SOME)(SampleSets(pipe, tmp_path / "whole", 700).of(RANDOM))
     broken = toy.Pairs(world)
-    meter = make_meter(broken, measures=SOME)
+    meter = make_meter(broken, metrics=SOME)
     cut = Meter(broken, meter.reference, tmp_path / "cut", SOME)
     sets = SampleSets(pipe, tmp_path / "cut", 700)
     broken.seen, broken.fail_after = 0, 300
@@ -197,7 +204,7 @@ def test_an_interrupted_evaluation_goes_on_to_the_same_numbers(world, pipe, make
         cut(sets.of(RANDOM))
     assert broken.seen == 256  # one chunk is done
     broken.seen, broken.fail_after = 0, None
-    assert cut(sets.of(RANDOM)).measures == whole.measures
+    assert cut(sets.of(RANDOM)).metrics == whole.metrics
     assert broken.seen == 700 - 256
 
 
@@ -206,9 +213,9 @@ def test_an_interrupted_evaluation_goes_on_to_the_same_numbers(world, pipe, make
 )
 def test_a_damaged_chunk_is_made_again(world, pipe, make_meter, tmp_path, damage, kind):
     features = toy.Pairs(world)
-    meter, sets = make_meter(features, measures=SOME), SampleSets(pipe, tmp_path / "samples", 600)
+    meter, sets = make_meter(features, metrics=SOME), SampleSets(pipe, tmp_path / "samples", 600)
     meter = Meter(features, meter.reference, tmp_path / "samples", SOME)
-    before = meter(sets.of(RANDOM)).measures
+    before = meter(sets.of(RANDOM)).metrics
     file = next((tmp_path / "samples" / kind).glob("*/000001.npz"))
     content = file.read_bytes()
     middle = len(content) // 2
@@ -217,23 +224,23 @@ def test_a_damaged_chunk_is_made_again(world, pipe, make_meter, tmp_path, damage
     if kind == "tokens":  # they are looked at only where features are missing
         next((tmp_path / "samples/features").glob("*/000001.npz")).unlink()
     features.seen = 0
-    assert meter(sets.of(RANDOM)).measures == before
+    assert meter(sets.of(RANDOM)).metrics == before
     assert features.seen == 256
 
 
 def test_no_changed_byte_of_a_chunk_goes_unnoticed(tmp_path):
     chunks = Chunks.open(tmp_path, "kind", {"a": 1})
     rows = {"tokens": np.arange(12, dtype=np.uint16).reshape(3, 4), "seconds": np.ones(3, np.float32)}
-    chunks.write(0, rows)
+    chunks.write(range(3), rows)
     file = chunks.folder / "000000.npz"
     content = file.read_bytes()
     with np.load(file) as opened:  # people can look into it
         assert np.array_equal(opened["tokens"], rows["tokens"])
     for place in range(len(content)):
         file.write_bytes(content[:place] + bytes([content[place] ^ 255]) + content[place + 1 :])
-        assert chunks.read(0) is None
+        assert chunks.read(range(3)) == {}
     file.write_bytes(content)
-    assert {name: values.tolist() for name, values in chunks.read(0).items()} == {
+    assert {name: values.tolist() for name, values in chunks.read(range(3)).items()} == {
         n: v.tolist() for n, v in rows.items()
     }
 
@@ -269,7 +276,7 @@ def test_candidates_are_drawn_once_for_all_who_choose_among_them(tmp_path):
     for one in settings:
         before = pipe.generator.__dict__.get("asked", 0)
         [samples] = sets.of(one)
-        found.append(np.concatenate([samples.rows(chunk)["tokens"] for chunk in range(num_chunks(300))]))
+        found.append(np.concatenate([samples.arrays(rows)["tokens"] for rows in chunk_ranges(300)]))
         asked.append(pipe.generator.__dict__.get("asked", 0) - before)
         assert samples.seconds > sum(source.seconds for source in samples._sources) >= 0
     assert asked[0] > 0
@@ -288,9 +295,9 @@ def test_random_classes_are_drawn_for_each_seed(pipe, tmp_path):
 
 
 def test_the_facts_tell_all_and_are_json(pipe, make_meter, tmp_path):
-    found = make_meter(measures=("fid", "is"))(SampleSets(pipe, tmp_path, 64, seed=2).of(RANDOM))
+    found = make_meter(metrics=("fid", "is"))(SampleSets(pipe, tmp_path, 64, seed=2).of(RANDOM))
     facts = json.loads(json.dumps(found.as_json(), allow_nan=False))
-    assert facts["measures"]["fid"]["spread_over"] == "20 bootstrap resamples"
+    assert facts["metrics"]["fid"]["std_over"] == "20 bootstrap resamples"
     assert facts["images"]["settings"]["sampler"] == "random"
     assert facts["images"]["models"].keys() == {"generator", "tokenizer"}  # the critic had no part in it
     assert (facts["images"]["seed"], facts["images"]["num"]) == (2, 64)
@@ -312,21 +319,21 @@ def test_statistics_of_the_reference_are_kept_and_made_again_if_damaged(world, t
     file.write_bytes(kept[:100])
     again = open_reference(truth, features, wanted, tmp_path)
     assert features.seen == 1000
-    assert again.statistics.features.covariance.equal(first.statistics.features.covariance)
+    assert again.statistics.gaussians["features"].covariance.equal(first.statistics.gaussians["features"].covariance)
     assert file.read_bytes() == kept
     some = open_reference(truth, features, ReferenceImages(SIZE, 1, num=500), tmp_path)
-    assert some.statistics.features.count == 500
+    assert some.statistics.count == 500
 
 
 def test_a_file_of_statistics_gives_fid_and_refuses_what_needs_images(world, pipe, make_meter, truth, tmp_path):
     sets = SampleSets(pipe, tmp_path / "cache", 300)
-    meter = make_meter(measures=("fid",))
+    meter = make_meter(metrics=("fid",))
     meter.reference.statistics.save(tmp_path / "statistics.npz")
     alone = make_meter(reference=tmp_path / "statistics.npz")
-    assert alone(sets.of(RANDOM)).measures["fid"].value == meter(sets.of(RANDOM)).measures["fid"].value
-    assert alone(sets.of(RANDOM)).measures.keys() == {"fid", "is", "accuracy"}
-    with pytest.raises(InputError, match="measures holds kid, which needs the reference's images"):
-        make_meter(reference=tmp_path / "statistics.npz", measures=("kid",))(sets.of(RANDOM))
+    assert alone(sets.of(RANDOM)).metrics["fid"].value == meter(sets.of(RANDOM)).metrics["fid"].value
+    assert alone(sets.of(RANDOM)).metrics.keys() == {"fid", "is", "accuracy"}
+    with pytest.raises(InputError, match="metrics holds kid, which needs the reference's images"):
+        make_meter(reference=tmp_path / "statistics.npz", metrics=("kid",))(sets.of(RANDOM))
 
 
 def test_a_reference_that_does_not_fit_is_refused(world, truth, tmp_path):
@@ -339,7 +346,7 @@ def test_a_reference_that_does_not_fit_is_refused(world, truth, tmp_path):
     other.fingerprint = "pairs 2"
     with pytest.raises(InputError, match="fingerprint pairs 1 instead of pairs 2"):
         open_reference(tmp_path / "ours.npz", other, wanted, tmp_path)
-    Statistics(opened.features).save(tmp_path / "foreign.npz")
+    Statistics({"features": opened.gaussians["features"]}).save(tmp_path / "foreign.npz")
     with pytest.raises(InputError, match=r"foreign.npz does not tell its features"):
         open_reference(tmp_path / "foreign.npz", features, wanted, tmp_path)
     other.name = "inception-v3"
@@ -364,12 +371,12 @@ def test_adm_reference_files_give_fid_from_their_statistics_and_neighbours_from_
     features.name, features.dimension = "inception-v3", 17  # such files are Inception's
     with np.load(truth) as opened:
         some = opened["images"][:500].repeat(3, axis=3)
-    gaussian = whole.statistics.features
+    gaussian = whole.statistics.gaussians["features"]
     np.savez(tmp_path / "adm.npz", arr_0=some, mu=gaussian.mean.numpy(), sigma=gaussian.covariance.numpy())
     opened = open_reference(tmp_path / "adm.npz", features, wanted, tmp_path)
-    assert opened.statistics.features.mean.equal(gaussian.mean)
-    assert len(opened.rows) == 500
-    assert opened.rows.whole("features").equal(whole.rows.whole("features")[:500])
+    assert opened.statistics.gaussians["features"].mean.equal(gaussian.mean)
+    assert len(opened.features) == 500
+    assert opened.features.read("features").equal(whole.features.read("features")[:500])
 
 
 def test_bad_input_is_named(world, pipe, make_meter, tmp_path):
@@ -379,22 +386,26 @@ def test_bad_input_is_named(world, pipe, make_meter, tmp_path):
     few = toy.write_truth(tmp_path / "few.npz", world, 17)
     with pytest.raises(InputError, match="17 images of the reference are too few for FID"):  # before any is sampled
         make_meter(reference=few)
-    assert make_meter(reference=few, measures=("recall",))(sets.of(RANDOM)).measures.keys() == {"recall"}
+    assert make_meter(reference=few, metrics=("recall",))(sets.of(RANDOM)).metrics.keys() == {"recall"}
     wide = toy.Pairs(world, spatial=True)
     with pytest.raises(InputError, match="4 images are too few for FID with features of 4 dimensions"):
-        make_meter(wide, measures=("sfid",))(sets.of(RANDOM, num=4))
-    assert make_meter(wide, measures=("sfid",))(sets.of(RANDOM)).measures["sfid"].value > 0
-    allowed = make_meter(measures=("fid",), few_samples=True)(sets.of(RANDOM))
-    assert math.isfinite(allowed.measures["fid"].value)
-    with pytest.raises(InputError, match="measures holds 'fidd'; choose from fid"):
-        make_meter(measures=("fidd",))
-    with pytest.raises(InputError, match="measures is empty"):
-        make_meter(measures=())
+        make_meter(wide, metrics=("sfid",))(sets.of(RANDOM, num=4))
+    assert make_meter(wide, metrics=("sfid",))(sets.of(RANDOM)).metrics["sfid"].value > 0
+    allowed = make_meter(metrics=("fid",), few_samples=True)(sets.of(RANDOM))
+    assert math.isfinite(allowed.metrics["fid"].value)
+    with pytest.raises(InputError, match="metrics holds 'fidd'; choose from fid"):
+        make_meter(metrics=("fidd",))
+    with pytest.raises(InputError, match="metrics is empty"):
+        make_meter(metrics=())
     with pytest.raises(InputError, match="resamples is 1"):
         make_meter(resamples=1)
-    with pytest.raises(InputError, match="measures holds sfid, which needs spatial features"):
-        make_meter(measures=("sfid",))(sets.of(RANDOM))
-    for options, message in (({"num": 0}, "num is 0"), ({"seeds": 0}, "seeds is 0"), ({"seed": -1}, "seed is -1")):
+    with pytest.raises(InputError, match="metrics holds sfid, which needs spatial features"):
+        make_meter(metrics=("sfid",))(sets.of(RANDOM))
+    for options, message in (
+        ({"num": 0}, "num is 0"),
+        ({"seed_sets": 0}, "seed_sets is 0"),
+        ({"seed": -1}, "seed is -1"),
+    ):
         with pytest.raises(InputError, match=message):
             SampleSets(pipe, tmp_path, **{"num": 4, **options})
     with pytest.raises(InputError, match="classes is 'even'"):
@@ -414,8 +425,8 @@ def test_images_that_are_not_numbers_are_refused(world, make_meter, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("value", "spread", "shown"),
+    ("value", "std", "shown"),
     [(23.456, 0.5, "23.46 ± 0.50"), (0.1042, 0.0119, "0.104 ± 0.012"), (0.1, math.nan, "0.100")],
 )
-def test_a_small_fid_is_shown_as_closely_as_a_large_one(value, spread, shown):
-    assert number("fid", Measured(value, spread, "")) == shown
+def test_a_small_fid_is_shown_as_closely_as_a_large_one(value, std, shown):
+    assert number("fid", MetricValue(value, std)) == shown

@@ -17,10 +17,8 @@ from torch import nn
 from tokencritic.errors import InputError
 from tokencritic.evaluation import weights as weights_module
 from tokencritic.evaluation.features import InceptionFeatures
-from tokencritic.evaluation.inception import Inception
-from tokencritic.evaluation.measures import fid, kid
-from tokencritic.evaluation.moments import Moments
-from tokencritic.evaluation.resize import resize
+from tokencritic.evaluation.inception import Inception, resize_clean, resize_tf1
+from tokencritic.evaluation.metrics import fid, fit_gaussian, kid
 from tokencritic.evaluation.weights import find_weights, read_weights
 from tokencritic.image_forms import to_pixels
 
@@ -52,30 +50,26 @@ def test_every_output_equals_the_second_writing(state, weights, images):
     with torch.inference_mode():
         expected = reference.forward(state, (torch.from_numpy(images).permute(0, 3, 1, 2).float() - 128) / 128)
     found = InceptionFeatures(weights, spatial=True)(images)
-    torch.testing.assert_close(found.features, expected["2048"], rtol=1e-3, atol=1e-4)
-    torch.testing.assert_close(found.spatial, expected["spatial"], rtol=1e-3, atol=1e-4)
-    torch.testing.assert_close(found.probabilities, expected["logits"].softmax(1), rtol=1e-3, atol=1e-6)
-    for dimension in (64, 192, 768):
-        shallow = InceptionFeatures(weights, dimension=dimension)
-        torch.testing.assert_close(shallow(images).features, expected[str(dimension)], rtol=1e-3, atol=1e-4)
-        assert shallow.name == f"inception-v3-{dimension}"
+    torch.testing.assert_close(found["features"], expected["2048"], rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(found["spatial"], expected["spatial"], rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(found["probabilities"], expected["logits"].softmax(1), rtol=1e-3, atol=1e-6)
+    assert InceptionFeatures(weights).widths((8, 8)) == {"features": 2048, "probabilities": 1008}
+    assert InceptionFeatures(weights, resize="clean", spatial=True).widths((8, 8))["spatial"] == 2023
 
 
 def test_an_image_has_the_same_features_in_any_batch_and_as_floats(weights, images):
-    features = InceptionFeatures(weights, dimension=64, batch_size=1)
-    together = features(images).features
-    torch.testing.assert_close(
-        InceptionFeatures(weights, dimension=64)(images).features, together, rtol=1e-4, atol=1e-5
-    )
+    features = InceptionFeatures(weights, batch_size=1)
+    together = features(images)["features"]
+    torch.testing.assert_close(InceptionFeatures(weights)(images)["features"], together, rtol=1e-4, atol=1e-5)
     floats = torch.from_numpy(images).permute(0, 3, 1, 2).float() / 255
-    assert torch.equal(features(floats).features, together)
-    assert features(images[:0]).features.shape == (0, 64)
+    assert torch.equal(features(floats)["features"], together)
+    assert features(images[:0])["features"].shape == (0, 2048)
 
 
 def test_grey_images_are_taken_as_colour(weights):
     grey = np.random.default_rng(0).integers(0, 256, (1, 28, 28, 1), np.uint8)
-    features = InceptionFeatures(weights, dimension=64)
-    assert torch.equal(features(grey).features, features(np.repeat(grey, 3, axis=3)).features)
+    features = InceptionFeatures(weights)
+    assert torch.equal(features(grey)["features"], features(np.repeat(grey, 3, axis=3))["features"])
 
 
 @pytest.mark.parametrize(
@@ -92,13 +86,11 @@ def test_grey_images_are_taken_as_colour(weights):
 )
 def test_what_is_no_image_is_refused(weights, bad):
     with pytest.raises(InputError, match="images"):
-        InceptionFeatures(weights, dimension=64)(bad)
+        InceptionFeatures(weights)(bad)
 
 
 def test_impossible_settings_are_refused(weights):
     for settings, said in (
-        ({"dimension": 100}, "dimension is 100"),
-        ({"dimension": 192, "spatial": True}, "use 768 or 2048"),
         ({"batch_size": 0}, "batch_size"),
         ({"resize": "bilinear"}, "resize is 'bilinear'; choose one of tf1, clean"),
     ):
@@ -109,20 +101,20 @@ def test_impossible_settings_are_refused(weights):
 def test_resize_tf1_places_the_corners_as_tensorflow_1_did():
     """Two pixels to four: TensorFlow 1 gave 0, 1/2, 1, 1; today's conventions give 0, 1/4, 3/4, 1."""
     row = torch.tensor([0.0, 100.0]).view(1, 1, 1, 2)
-    assert resize(row.expand(1, 1, 2, 2), 4, "tf1")[0, 0, 0].tolist() == [0, 50, 100, 100]
+    assert resize_tf1(row.expand(1, 1, 2, 2), 4)[0, 0, 0].tolist() == [0, 50, 100, 100]
     square = torch.tensor([[0.0, 10.0], [20.0, 70.0]]).view(1, 1, 2, 2)
-    assert resize(square, 4, "tf1")[0, 0, 1].tolist() == [10, 25, 40, 40]
+    assert resize_tf1(square, 4)[0, 0, 1].tolist() == [10, 25, 40, 40]
     # Shrinking takes single pixels: 8 to 4 is every second one, not their means.
     wide = torch.arange(64.0).view(1, 1, 8, 8)
-    assert torch.equal(resize(wide, 4, "tf1"), wide[:, :, ::2, ::2])
+    assert torch.equal(resize_tf1(wide, 4), wide[:, :, ::2, ::2])
 
 
 def test_resize_clean_is_pillows_bicubic_in_floating_point():
     pixels = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (2, 3, 40, 24), np.uint8)).float()
-    resized = resize(pixels, 30, "clean")
+    resized = resize_clean(pixels, 30)
     expected = np.asarray(Image.fromarray(pixels[1, 2].numpy()).resize((30, 30), Image.Resampling.BICUBIC)).clip(0, 255)
     np.testing.assert_array_equal(resized[1, 2], expected)
-    assert resize(pixels, 24, "clean").shape == (2, 3, 24, 24)
+    assert resize_clean(pixels, 24).shape == (2, 3, 24, 24)
     assert resized.frac().abs().max() > 0
 
 
@@ -178,8 +170,7 @@ def test_another_head_is_told_of_apart_from_the_features(state, weights):
     assert one.fingerprint == other.fingerprint
     assert one.head_fingerprint != other.head_fingerprint
     assert one.head_fingerprint == InceptionFeatures(weights).head_fingerprint
-    for headless in (InceptionFeatures(weights._replace(head=None)), InceptionFeatures(weights, dimension=64)):
-        assert headless.head_fingerprint is None
+    assert InceptionFeatures(weights._replace(head=None)).head_fingerprint is None
 
 
 def test_files_that_hold_something_else_are_refused_by_name(state, tmp_path: Path):
@@ -286,13 +277,18 @@ def documented_images(seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def test_the_fid_that_torchmetrics_documents_is_reproduced(real_file):
-    features = InceptionFeatures.load(real_file, dimension=64)
-    values = []
-    for images in documented_images(42):
-        gathered = Moments(64)
-        gathered.update(features(images).features)
-        values += [gathered.mean, gathered.covariance]
-    assert round(fid(*values), 4) == 12.6388
+    """Its features of 64 dimensions, the means of the fourth layer."""
+    layers = InceptionFeatures.load(real_file)._network.layers[:4]
+
+    @torch.inference_mode()
+    def shallow(part):
+        x = (part.permute(0, 3, 1, 2).float() - 128) / 128
+        for layer in layers:
+            x = layer(x)
+        return x.mean((2, 3))
+
+    found = [fit_gaussian(map(shallow, torch.from_numpy(part).split(32))) for part in documented_images(42)]
+    assert round(fid(*found), 4) == 12.6388
 
 
 @pytest.mark.skipif(
@@ -303,8 +299,8 @@ def test_the_kid_that_torchmetrics_documents_is_reproduced(real_file):
     images = documented_images(42)
     rng = torch.Generator()
     rng.set_state(torch.get_rng_state())  # its subsets come from the stream that drew the images
-    estimate = kid(*(features(part).features for part in images), subset_size=50, rng=rng)
-    assert (round(estimate.value, 4), round(estimate.spread, 4)) == (0.0312, 0.0025)
+    estimate = kid(*(features(part)["features"] for part in images), subset_size=50, rng=rng)
+    assert (round(estimate.value, 4), round(estimate.std, 4)) == (0.0312, 0.0025)
 
 
 def test_the_published_network_computes_the_same(real_file, images):
@@ -316,5 +312,5 @@ def test_the_published_network_computes_the_same(real_file, images):
         pytest.skip("the weights at hand are no TorchScript archive, so there is no network to compare with")
     with torch.inference_mode():
         expected = published((torch.from_numpy(images[:1]).permute(0, 3, 1, 2).float() - 128) / 128)
-    found = InceptionFeatures.load(real_file)(images[:1]).features
+    found = InceptionFeatures.load(real_file)(images[:1])["features"]
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)

@@ -5,8 +5,9 @@ import pytest
 import torch
 
 from tokencritic.errors import InputError
-from tokencritic.evaluation.features import ClassifierFeatures, provenance
-from tokencritic.evaluation.moments import image_statistics, read_statistics
+from tokencritic.evaluation.features import ClassifierFeatures
+from tokencritic.evaluation.metrics import fit_gaussian
+from tokencritic.evaluation.reference import Statistics, read_statistics
 from tokencritic.models.classifier import Classifier, ClassifierConfig
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (5, 8, 8, 1), np.uint8)
@@ -22,36 +23,37 @@ def test_features_and_probabilities_are_the_classifiers_own():
     found = ClassifierFeatures(classifier)(IMAGES)
     pixels = torch.from_numpy(IMAGES).permute(0, 3, 1, 2).float() / 255
     with torch.no_grad():
-        torch.testing.assert_close(found.features, classifier.features(pixels), rtol=0, atol=1e-5)
-        torch.testing.assert_close(found.probabilities, classifier(pixels).softmax(1), rtol=0, atol=1e-5)
-    assert found.spatial is None
+        torch.testing.assert_close(found["features"], classifier.features(pixels), rtol=0, atol=1e-5)
+        torch.testing.assert_close(found["probabilities"], classifier(pixels).softmax(1), rtol=0, atol=1e-5)
+    assert found.keys() == {"features", "probabilities"}
 
 
 def test_the_form_of_the_images_and_the_batch_do_not_matter():
     features = ClassifierFeatures(make(), batch_size=2)
     whole = ClassifierFeatures(make())(IMAGES)
     floats = torch.from_numpy(IMAGES).permute(0, 3, 1, 2).float() / 255
-    torch.testing.assert_close(features(IMAGES).features, whole.features)
-    assert ClassifierFeatures(make())(floats).features.equal(whole.features)
-    assert ClassifierFeatures(make())(np.repeat(IMAGES, 3, axis=3)).features.equal(whole.features)  # ADM's files
+    torch.testing.assert_close(features(IMAGES)["features"], whole["features"])
+    assert ClassifierFeatures(make())(floats)["features"].equal(whole["features"])
+    assert ClassifierFeatures(make())(np.repeat(IMAGES, 3, axis=3))["features"].equal(whole["features"])  # ADM's files
     empty = features(IMAGES[:0])
-    assert empty.features.shape == (0, 32)
-    assert empty.probabilities.shape == (0, 3)
+    assert empty["features"].shape == (0, 32)
+    assert empty["probabilities"].shape == (0, 3)
 
 
 def test_a_classifier_of_colour_takes_grey_images():
     features = ClassifierFeatures(make(channels=3))
-    assert features(IMAGES).features.equal(features(np.repeat(IMAGES, 3, axis=3)).features)
+    assert features(IMAGES)["features"].equal(features(np.repeat(IMAGES, 3, axis=3))["features"])
 
 
 def test_it_names_itself_and_refuses_statistics_of_another(tmp_path):
     one, other = ClassifierFeatures(make(0)), ClassifierFeatures(make(1))
     assert one.name == f"classifier:{make(0).fingerprint()[:12]}"
     assert one.dimension == 32
-    image_statistics(one, IMAGES).save(tmp_path / "reference.npz")
-    assert read_statistics(tmp_path / "reference.npz", provenance(one, IMAGES)).features.count == 5
+    made = one.provenance((8, 8))
+    Statistics({"features": fit_gaussian([one(IMAGES)["features"]])}, made).save(tmp_path / "reference.npz")
+    assert read_statistics(tmp_path / "reference.npz", made).count == 5
     with pytest.raises(InputError, match=r"reference\.npz is not comparable: it has features classifier:"):
-        read_statistics(tmp_path / "reference.npz", provenance(other, IMAGES))
+        read_statistics(tmp_path / "reference.npz", other.provenance((8, 8)))
 
 
 def test_dropout_like_modes_are_put_back():

@@ -10,118 +10,63 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokencritic.errors import InputError
-from tokencritic.evaluation.features import Extracted, Provenance
-from tokencritic.evaluation.moments import (
-    Gaussian,
-    Moments,
-    Statistics,
-    image_statistics,
-    read_statistics,
-)
+from tokencritic.evaluation.features import Provenance
+from tokencritic.evaluation.metrics import Gaussian, fit_gaussian
+from tokencritic.evaluation.reference import Statistics, read_statistics
 from tokencritic.interop.adm import SampleFile
 
 MADE = Provenance("inception-v3", "tf1", "abc", (32, 24))
 
 
-class Means:
-    """Features of three dimensions: the mean of each colour, and its spread over the places as spatial features."""
-
-    name, resize, fingerprint, dimension = "means", "none", "1", 3
-
-    def __call__(self, images):
-        pixels = torch.as_tensor(images).float()
-        return Extracted(pixels.mean((1, 2)), None, pixels.std((1, 2))[:, :2])
-
-
-@given(st.lists(st.integers(0, 40), min_size=1, max_size=6), st.integers(0, 6), st.integers(0, 2**31))
+@given(st.lists(st.integers(0, 40), min_size=1, max_size=6), st.integers(0, 2**31))
 @settings(max_examples=60, deadline=None)
-def test_any_batches_on_any_ranks_give_numpys_mean_and_covariance(sizes, split, seed):
+def test_any_batches_give_numpys_mean_and_covariance(sizes, seed):
     rng = np.random.default_rng(seed)
     rows = rng.normal(size=(max(2, sum(sizes)), 5)) * [1, 10, 1, 0.01, 1] + 1000
-    sizes = [*sizes, len(rows) - sum(sizes)]
-    batches = np.split(rows, np.cumsum(sizes)[:-1])
-    ranks = Moments(5), Moments(5)
-    for number, batch in enumerate(batches):
-        ranks[number >= split].update(torch.from_numpy(batch))
-    ranks[0].merge(ranks[1])
-    assert ranks[0].count == len(rows)
-    np.testing.assert_allclose(ranks[0].mean.numpy(), rows.mean(0), rtol=1e-14)
-    np.testing.assert_allclose(ranks[0].covariance.numpy(), np.cov(rows.T), rtol=1e-9, atol=1e-10)
+    batches = np.split(rows, np.cumsum(sizes))
+    found = fit_gaussian(map(torch.from_numpy, batches))
+    assert found.count == len(rows)
+    np.testing.assert_allclose(found.mean.numpy(), rows.mean(0), rtol=1e-14)
+    np.testing.assert_allclose(found.covariance.numpy(), np.cov(rows.T), rtol=1e-9, atol=1e-10)
 
 
-def test_a_small_spread_far_from_zero_survives():
+def test_a_small_deviation_far_from_zero_survives():
     """Sums of squares would lose it: 1e16 has no room for 1e-2 in float64."""
     rows = torch.tensor([[1e8 - 0.1], [1e8], [1e8 + 0.1]], dtype=torch.float64)
-    moments = Moments(1)
-    for row in rows.split(1):
-        moments.update(row)
-    assert float(moments.covariance) == pytest.approx(0.01, rel=1e-6)
+    assert float(fit_gaussian(rows.split(1)).covariance) == pytest.approx(0.01, rel=1e-6)
 
 
-def test_a_gaussian_taken_earlier_does_not_move():
-    moments = Moments(2)
-    moments.update(torch.eye(2))
-    before = moments.gaussian()
-    kept = before.mean.clone(), before.covariance.clone()
-    moments.update(torch.ones(3, 2))
-    assert torch.equal(before.mean, kept[0])
-    assert torch.equal(before.covariance, kept[1])
-
-
-@pytest.mark.parametrize("bad", [torch.ones(2, 3), torch.ones(4), torch.tensor([[1.0, float("nan")]])])
+@pytest.mark.parametrize("bad", [torch.ones(4), torch.tensor([[1.0, float("nan")]])])
 def test_features_that_are_none_are_refused(bad):
     with pytest.raises(InputError, match="features"):
-        Moments(2).update(bad)
+        fit_gaussian([bad])
 
 
-def test_moments_of_different_dimension_do_not_merge_and_one_sample_has_no_covariance():
-    with pytest.raises(InputError, match="dimension 3"):
-        Moments(2).merge(Moments(3))
-    single = Moments(1)
-    single.update(torch.ones(1, 1))
+def test_one_sample_has_no_covariance():
     with pytest.raises(InputError, match="at least 2"):
-        _ = single.covariance
+        fit_gaussian([torch.ones(1, 1)])
 
 
-def test_statistics_of_images_are_those_of_their_features_in_batches_or_not():
-    images = np.random.default_rng(0).integers(0, 256, (11, 6, 4, 3), np.uint8)
-    whole = image_statistics(Means(), images)
-    parts = image_statistics(Means(), (images[start : start + 4] for start in range(0, 11, 4)))
-    np.testing.assert_allclose(whole.features.covariance, np.cov(images.mean((1, 2)).T), rtol=1e-4)
-    for one, other in ((whole.features, parts.features), (whole.spatial, parts.spatial)):
-        torch.testing.assert_close(one.mean, other.mean, rtol=1e-12, atol=0)
-        torch.testing.assert_close(one.covariance, other.covariance, rtol=1e-10, atol=1e-12)
-        assert one.count == other.count == 11
-    assert whole.provenance == Provenance("means", "none", "1", (6, 4))
-
-
-def test_images_of_mixed_sizes_and_too_few_are_refused():
-    images = np.zeros((2, 6, 4, 3), np.uint8)
-    with pytest.raises(InputError, match=r"\(6, 4\) and \(5, 4\)"):
-        image_statistics(Means(), [images, images[:, :5]])
-    with pytest.raises(InputError, match="at least 2"):
-        image_statistics(Means(), images[:1])
-
-
-def some_statistics(**changes) -> Statistics:
+def some_statistics(kinds=("features", "spatial"), provenance=MADE) -> Statistics:
     rng = torch.Generator().manual_seed(0)
     gaussians = []
     for dimension in (4, 3):
         rows = torch.randn(9, dimension, generator=rng, dtype=torch.float64)
         gaussians.append(Gaussian(rows.mean(0), rows.T.cov(), 9))
-    return Statistics(**{"features": gaussians[0], "spatial": gaussians[1], "provenance": MADE} | changes)
+    return Statistics(dict(zip(kinds, gaussians, strict=False)), provenance)
 
 
 def test_a_saved_file_comes_back_with_all_it_was_made_with(tmp_path: Path):
-    for number, saved in enumerate((some_statistics(), some_statistics(spatial=None, provenance=None))):
+    for number, saved in enumerate((some_statistics(), some_statistics(["features"], None))):
         file = tmp_path / f"{number}.npz"
         saved.save(file)
         read = read_statistics(file, MADE)
-        assert torch.equal(read.features.mean, saved.features.mean)
-        assert torch.equal(read.features.covariance, saved.features.covariance)
-        assert read.features.count == 9
+        assert read.gaussians.keys() == saved.gaussians.keys()
+        for kind, gaussian in saved.gaussians.items():
+            assert torch.equal(read.gaussians[kind].mean, gaussian.mean)
+            assert torch.equal(read.gaussians[kind].covariance, gaussian.covariance)
+        assert read.count == 9
         assert read.provenance == saved.provenance
-        assert (read.spatial is None) == (saved.spatial is None)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["0.npz", "1.npz"]
 
 
@@ -147,11 +92,11 @@ def test_files_of_other_projects_are_read(tmp_path: Path):
     images = rng.integers(0, 256, (7, 5, 4, 3), np.uint8)
     np.savez(tmp_path / "adm.npz", arr_0=images, **arrays)
     read = read_statistics(tmp_path / "adm.npz", MADE)
-    np.testing.assert_array_equal(read.features.mean, arrays["mu"])
-    np.testing.assert_array_equal(read.spatial.mean, arrays["mu_s"])
-    assert (read.features.count, read.provenance) == (None, None)
+    np.testing.assert_array_equal(read.gaussians["features"].mean, arrays["mu"])
+    np.testing.assert_array_equal(read.gaussians["spatial"].mean, arrays["mu_s"])
+    assert (read.count, read.provenance) == (None, None)
     np.savez_compressed(tmp_path / "plain.npz", mu=arrays["mu"].astype(np.float32), sigma=arrays["sigma"])
-    assert read_statistics(tmp_path / "plain.npz").spatial is None
+    assert read_statistics(tmp_path / "plain.npz").gaussians.keys() == {"features"}
 
     np.testing.assert_array_equal(SampleFile(tmp_path / "adm.npz").read(0, 7), images)
 

@@ -9,7 +9,7 @@ from evaluation.toy import make_pipe
 
 from tokencritic import TokenCriticPipeline
 from tokencritic.errors import InputError
-from tokencritic.evaluation.redraws import Outcome, count_redraws, sampling_report, watch
+from tokencritic.evaluation.diagnosis import sampling_report, step_sums, watch
 from tokencritic.masking import num_masked_table
 from tokencritic.sampling.trace import TraceStep
 
@@ -31,25 +31,23 @@ STEPS = [
 SCORES = [torch.tensor([[0.5, 0.5, 0.25, 0.0]]), torch.tensor([[0.25, 0.75, 0.5, 0.5]]), torch.tensor([[0.75] * 4])]
 
 
-def test_counts_by_hand():
-    first, second, last = count_redraws(STEPS, SCORES)
-    assert (first.index, first.images, first.tokens, first.score, first.hidden, first.kept_before) == (
-        (2, 1, 4, 1.25, 2, 0)
-    )
-    assert first.taken_back == Outcome()
-    assert first.drawn_again == Outcome(tokens=2, same=0, higher=2, gain=0.75)
-    assert first.kept == Outcome(tokens=2, same=2, higher=1, gain=0.0)
+NONE = [0, 0, 0, 0]
+
+
+def test_sums_by_hand():
+    """Of each group: tokens, the same code, a higher score, the sum of gains."""
+    first, second, last = step_sums(STEPS, SCORES)
+    assert (first.images, first.tokens, first.score, first.hidden, first.kept_before) == (1, 4, 1.25, 2, 0)
+    assert first.outcomes.tolist() == [NONE, [2, 0, 2, 0.75], [2, 2, 1, 0]]
     assert (second.hidden, second.kept_before) == (2, 2)
-    assert second.taken_back == Outcome(tokens=1, same=1, higher=1, gain=0.5)
-    assert second.drawn_again == Outcome(tokens=1, same=0, higher=1, gain=0.25)
-    assert second.kept == Outcome(tokens=2, same=2, higher=1, gain=0.25)
-    assert last.taken_back == last.drawn_again == last.kept == Outcome()
+    assert second.outcomes.tolist() == [[1, 1, 1, 0.5], [1, 0, 1, 0.25], [2, 2, 1, 0.25]]
+    assert last.outcomes.tolist() == [NONE, NONE, NONE]
     assert (last.score, last.hidden, last.kept_before) == (3.0, 0, 2)
 
 
 def test_a_report_by_hand():
-    counts = count_redraws(STEPS, SCORES)
-    report = sampling_report([one + one for one in counts])  # two images alike
+    twice = [type(one)(*(2 * value for value in one)) for one in step_sums(STEPS, SCORES)]  # two images alike
+    report = sampling_report(dict(zip((2, 3, 4), twice, strict=True)))
     assert report["images"] == 2
     first, second, last = report["steps"]
     assert (first["step"], first["mean_score"], first["hidden_per_image"]) == (2, 0.3125, 2)
@@ -64,24 +62,17 @@ def test_a_report_by_hand():
     assert report["total"]["mean_score"] == 0.75
 
 
-def test_only_the_same_step_can_be_added_and_scores_must_fit():
-    counts = count_redraws(STEPS, SCORES)
-    with pytest.raises(InputError, match="step 2 and step 3"):
-        counts[0] + counts[1]
-    with pytest.raises(InputError, match="scores of 2 steps for 3"):
-        count_redraws(STEPS, SCORES[:2])
-
-
 def test_as_many_are_hidden_as_the_schedule_says_and_the_last_score_is_that_of_the_images():
     settings = PIPE.settings()
     counts = watch(PIPE, LABELS, SEEDS, settings, batch_size=16)
     table = num_masked_table(9, 9, "linear")
     report = sampling_report(counts)
     assert [one["hidden_per_image"] for one in report["steps"]] == [table[one["step"]] for one in report["steps"]]
-    for before, after in itertools.pairwise(counts):
+    for before, after in itertools.pairwise(counts.values()):
+        taken_back, drawn_again, kept = before.outcomes
         assert after.kept_before == before.tokens - before.hidden
-        assert before.taken_back.tokens + before.drawn_again.tokens == before.hidden
-        assert before.kept.same == before.kept.tokens == before.tokens - before.hidden
+        assert taken_back[0] + drawn_again[0] == before.hidden
+        assert kept[1] == kept[0] == before.tokens - before.hidden
     tokens = PIPE.sample_tokens(LABELS, SEEDS, settings)
     expected = PIPE.critic(tokens, LABELS).double().sigmoid().mean()
     assert report["total"]["mean_score"] == pytest.approx(expected.item(), abs=1e-6)
@@ -98,7 +89,7 @@ def test_the_critic_takes_tokens_back_and_maskgit_never_does():
 
 def test_selection_noise_is_no_part_of_the_scores():
     counts = watch(PIPE, LABELS, SEEDS, PIPE.settings(selection_noise=50.0))
-    assert all(0 <= one.score <= one.tokens for one in counts)
+    assert all(0 <= one.score <= one.tokens for one in counts.values())
 
 
 class Reader:
@@ -113,19 +104,19 @@ class Reader:
 def test_a_critic_that_reads_the_mask_is_told_what_was_drawn():
     pipe = TokenCriticPipeline(PIPE.tokenizer, PIPE.generator, Reader())
     counts = watch(pipe, LABELS, SEEDS, pipe.settings(sampler="random", schedule="linear", steps=9))
-    assert [one.score for one in counts] == pytest.approx([one.kept_before for one in counts], abs=1e-6)
-    assert counts[-1].kept_before == 8 * 40
+    sums = list(counts.values())
+    assert [one.score for one in sums] == pytest.approx([one.kept_before for one in sums], abs=1e-6)
+    assert sums[-1].kept_before == 8 * 40
 
 
 def test_batches_do_not_matter():
     whole, parts = (watch(PIPE, LABELS, SEEDS, PIPE.settings(), batch_size=size) for size in (40, 7))
-    for one, other in zip(whole, parts, strict=True):
+    assert whole.keys() == parts.keys()
+    for one, other in zip(whole.values(), parts.values(), strict=True):
         assert other.score == pytest.approx(one.score)
-        assert other.taken_back.gain == pytest.approx(one.taken_back.gain)
         assert (other.images, other.hidden, other.kept_before) == (one.images, one.hidden, one.kept_before)
-        for name in ("taken_back", "drawn_again", "kept"):
-            mine, theirs = getattr(one, name), getattr(other, name)
-            assert (mine.tokens, mine.same, mine.higher) == (theirs.tokens, theirs.same, theirs.higher)
+        assert other.outcomes[:, :3].equal(one.outcomes[:, :3])
+        torch.testing.assert_close(other.outcomes, one.outcomes)
 
 
 def test_what_cannot_be_watched_is_refused():

@@ -16,8 +16,8 @@ from hypothesis import settings as limits
 from hypothesis import strategies as st
 
 from tokencritic.errors import InputError
-from tokencritic.evaluation import tune as tuning
-from tokencritic.evaluation.compare import (
+from tokencritic.evaluation import search
+from tokencritic.evaluation.comparison import (
     compare,
     comparison_lines,
     comparison_table,
@@ -28,8 +28,8 @@ from tokencritic.evaluation.evaluate import Meter
 from tokencritic.evaluation.reference import ReferenceImages, open_reference
 from tokencritic.evaluation.report import write_csv, write_json
 from tokencritic.evaluation.samples import SampleSets
-from tokencritic.evaluation.sweep import Grid, parse_temperature, sweep
-from tokencritic.evaluation.tune import Evidence, read_evidence, rounds, steps_for, tune, write_evidence
+from tokencritic.evaluation.search import parse_temperature, rounds, settings_grid, sweep, tune, write_evidence
+from tokencritic.evaluation.tuned_settings import Evidence, at_passes, read_evidence, steps_for
 from tokencritic.sampling.settings import SamplingSettings
 
 
@@ -56,26 +56,30 @@ def sets(world, tmp_path):
 
 
 def test_a_grid_holds_every_combination_once_and_values_of_a_sampler_are_its_own(world):
-    grid = Grid(
-        ["critic", "confidence", "random"],
-        steps={None: [2, 4], "confidence": [8]},
-        temperatures={None: [1.0, (1.1, 0.7)]},
-        noises={"critic": [0.1, 0.2], "confidence": [4.5]},
-    )
+    axes = {
+        "steps": {None: [2, 4], "confidence": [8]},
+        "temperature": {None: [1.0, (1.1, 0.7)]},
+        "selection_noise": {"critic": [0.1, 0.2], "confidence": [4.5]},
+        "guidance": {},
+    }
     pipe = toy.make_pipe(world)
-    found = grid.settings(lambda sampler: pipe.settings(sampler=sampler, passes_per_level=2 + (sampler == "critic")))
+    found = settings_grid(
+        ["critic", "confidence", "random"],
+        axes,
+        lambda sampler: pipe.settings(sampler=sampler, passes_per_level=2 + (sampler == "critic")),
+    )
     combinations = [(one.sampler, one.steps, one.temperature, one.selection_noise) for one in found]
     assert len(set(combinations)) == len(combinations) == 8 + 2 + 4
     assert {one.steps for one in found if one.sampler == "confidence"} == {8}
     assert {one.selection_noise for one in found if one.sampler == "random"} == {None}
     assert all(one.passes_per_level == 2 + (one.sampler == "critic") for one in found)  # has no axis
     with pytest.raises(InputError, match="samplers is empty"):
-        Grid([]).settings(lambda sampler: pipe.settings(sampler=sampler))
+        settings_grid([], axes, lambda sampler: pipe.settings(sampler=sampler))
 
 
 def test_a_sweep_gives_one_row_for_each_setting_and_goes_on_where_it_was_cut_off(sets, meter, world, tmp_path):
-    grid = Grid(["random", "critic"], steps={None: [1, 9]})
-    settings = grid.settings(lambda sampler: sets.pipe.settings(sampler=sampler))
+    axes = {"steps": {None: [1, 9]}}
+    settings = settings_grid(["random", "critic"], axes, lambda sampler: sets.pipe.settings(sampler=sampler))
     seen = []
 
     def stop_after_two(rows):
@@ -103,8 +107,8 @@ def test_a_sweep_gives_one_row_for_each_setting_and_goes_on_where_it_was_cut_off
     assert [float(row["fid"]) for row in again] == [row["fid"] for row in rows]
     assert (again[0]["selection_noise"], again[0]["noise_on"]) == ("", "")  # a random order has none
     assert again[2]["noise_on"] == "probability"  # the unit of the critic's
-    write_json(tmp_path / "out/rows.json", [rows[0] | {"fid_spread": math.nan}])
-    assert json.loads((tmp_path / "out/rows.json").read_text())[0]["fid_spread"] is None
+    write_json(tmp_path / "out/rows.json", [rows[0] | {"fid_std": math.nan}])
+    assert json.loads((tmp_path / "out/rows.json").read_text())[0]["fid_std"] is None
 
 
 def test_temperatures_are_read_as_numbers_or_falling_ones():
@@ -141,8 +145,8 @@ def test_tuning_beats_bad_settings_within_its_budget_and_keeps_away_from_the_see
     sets = SampleSets(bad, tmp_path, 50)
     meter.features.seen = 0
     told = []
-    search = {"first": 60, "seed": 1, "on_round": lambda trials: told.append(len(trials))}
-    found = tune(sets, meter, bad.defaults, 9, 1000, **search)
+    options = {"first": 60, "seed": 1, "on_round": lambda trials: told.append(len(trials))}
+    found = tune(sets, meter, bad.defaults, 9, 1000, **options)
     assert meter.features.seen == found.images <= 1000
     assert told == [trials for trials, _ in rounds(1000, 60)]
     start = next(trial for trial in found.trials if trial.settings.temperature == 0.1)
@@ -151,7 +155,7 @@ def test_tuning_beats_bad_settings_within_its_budget_and_keeps_away_from_the_see
     assert counts == sorted(counts, reverse=True)  # the best first: those that came furthest
     assert all(trial.settings.passes(9, True) <= 9 for trial in found.trials)
     seeds = {json.loads(file.read_text())["seed"] for file in tmp_path.glob("tokens/*/facts.json")}
-    assert seeds == {tuning.TUNING_SEED}
+    assert seeds == {search.TUNING_SEED}
     again = tune(sets, meter, bad.defaults, 9, 1000, first=60, seed=1)
     assert again.trials == found.trials
     assert meter.features.seen == found.images  # all from the cache
@@ -161,7 +165,7 @@ def test_tuning_beats_bad_settings_within_its_budget_and_keeps_away_from_the_see
 def test_a_dozen_trials_see_every_part_of_the_ranges_and_a_dozen_the_neighbourhood_of_the_first(world, seed):
     pipe = toy.make_pipe(world)
     start = pipe.settings(sampler="critic", temperature=(1.0, 0.8), selection_noise=1.0)
-    own, *drawn = tuning.draw_settings(pipe, start, 9, 25, seed)
+    own, *drawn = search.draw_settings(pipe, start, 9, 25, seed)
     assert own.temperature == (1.0, 0.8)
     near, drawn = drawn[:12], drawn[12:]
     for settings in near:
@@ -188,22 +192,22 @@ def test_a_dozen_trials_see_every_part_of_the_ranges_and_a_dozen_the_neighbourho
 
 def test_noise_on_logits_is_sought_in_their_own_unit_and_only_a_critic_hands_over(world):
     pipe = toy.make_pipe(world)
-    drawn = tuning.draw_settings(pipe, pipe.settings(sampler="critic", noise_on="logit"), 9, 25, 0)[13:]
+    drawn = search.draw_settings(pipe, pipe.settings(sampler="critic", noise_on="logit"), 9, 25, 0)[13:]
     assert {settings.noise_on for settings in drawn} == {"logit"}
     counts, _ = np.histogram([math.log(settings.selection_noise) for settings in drawn], 3, np.log((0.499, 8.01)))
     assert counts.sum() == 12
     assert counts.min() >= 2
-    by_chance = tuning.draw_settings(pipe, pipe.settings(sampler="chance"), 9, 25, 0)
+    by_chance = search.draw_settings(pipe, pipe.settings(sampler="chance"), 9, 25, 0)
     assert {settings.selection_noise for settings in by_chance} == {None}
     assert len({(settings.critic_from, settings.critic_until) for settings in by_chance}) > 12
-    drawn = tuning.draw_settings(pipe, pipe.settings(sampler="confidence"), 9, 6, 0)
+    drawn = search.draw_settings(pipe, pipe.settings(sampler="confidence"), 9, 6, 0)
     assert {(settings.critic_from, settings.critic_until) for settings in drawn} == {(1.0, 0.0)}
 
 
 def test_neighbours_have_the_guidance_of_the_first_trial_and_half_of_the_others_some(world):
     pipe = toy.make_pipe(world)
     pipe.generator.config = SimpleNamespace(null_class=True)
-    drawn = tuning.draw_settings(pipe, pipe.settings(sampler="critic", guidance=1.5), 9, 25, 0)
+    drawn = search.draw_settings(pipe, pipe.settings(sampler="critic", guidance=1.5), 9, 25, 0)
     assert {settings.guidance for settings in drawn[:13]} == {1.5}
     assert len({settings.guidance for settings in drawn[13:]}) > 4
 
@@ -235,7 +239,7 @@ def test_a_critic_that_would_never_choose_is_refused_and_not_drawn(world):
         pipe.sample_tokens(label, 0, dataclasses.replace(early, steps=18))
     with pytest.raises(InputError, match="too early for chance to choose even once"):
         pipe.sample_tokens(label, 0, dataclasses.replace(early, steps=18, sampler="chance"))
-    fitted = tuning.at_passes(pipe, early, 9)
+    fitted = at_passes(pipe, early, 9)
     assert 0 < fitted.critic_until < 0.95
     pipe.sample_tokens(label, 0, fitted)
 

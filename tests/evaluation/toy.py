@@ -4,9 +4,8 @@ import numpy as np
 import torch
 
 from tokencritic import TokenCriticPipeline
-from tokencritic.evaluation.features import Extracted
+from tokencritic.evaluation.features import Features
 from tokencritic.exact_world import MarkovWorld
-from tokencritic.image_forms import check_images
 from tokencritic.sampling.settings import SamplingSettings
 
 SIDE, PATCH, CLASSES = 3, 2, 2
@@ -49,16 +48,16 @@ class Painter:
         return "painter"
 
 
-class Pairs:
+class Pairs(Features):
     """Features: the tokens and the products of neighbours in the chain; the class probabilities are Bayes' own."""
 
-    name, resize, fingerprint, dimension = "pairs", "none", "pairs 1", 2 * SIDE * SIDE - 1
+    name, fingerprint, dimension = "pairs", "pairs 1", 2 * SIDE * SIDE - 1
 
     def __init__(self, world, spatial=False):
+        super().__init__()
         self.world, self.seen, self.fail_after, self.spatial = world, 0, None, spatial
 
-    def __call__(self, images):
-        images = check_images(images)
+    def extract(self, images):
         if self.fail_after is not None and self.seen + len(images) > self.fail_after:
             raise KeyboardInterrupt
         self.seen += len(images)
@@ -67,7 +66,8 @@ class Pairs:
         likelihood = self.world.probabilities[:, self.world.row(tokens.long())].T
         probabilities = (likelihood / likelihood.sum(1, keepdim=True)).float()
         features = torch.cat([tokens, tokens[:, 1:] * tokens[:, :-1]], 1)
-        return Extracted(features, probabilities, tokens[:, :4] * tokens[:, 4:8] if self.spatial else None)
+        found = {"features": features, "probabilities": probabilities}
+        return found | {"spatial": tokens[:, :4] * tokens[:, 4:8]} if self.spatial else found
 
 
 def make_world(error=0.0):

@@ -32,7 +32,7 @@ def test_the_front_is_what_no_other_row_beats(points):
 
 
 def test_every_row_is_drawn_in_its_place_and_the_legend_names_samplers_and_passes():
-    rows = [row(4.0, 9.0), row(3.0, 8.0, fid_spread=0.5, is_spread=math.nan), row(5.0, 9.5, "confidence", 18)]
+    rows = [row(4.0, 9.0), row(3.0, 8.0, fid_std=0.5, is_std=math.nan), row(5.0, 9.5, "confidence", 18)]
     figure = draw_tradeoff(rows, ["is"])
     axes = figure.axes[0]
     points = {tuple(np.ravel(line.get_xydata())) for line in axes.lines if line.get_marker() not in ("None", "", None)}

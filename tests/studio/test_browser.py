@@ -28,7 +28,6 @@ from studio.browsing import (
 from studio.toy import noise_picture, png_bytes
 
 from tokencritic import TokenCriticPipeline
-from tokencritic.evaluation.tune import steps_for
 from tokencritic.pictures.look import HIDDEN
 
 SCREENSHOTS = os.environ.get("TOKENCRITIC_SCREENSHOTS")

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from tokencritic.cli.arguments import check_device, make_parser, parse
 from tokencritic.cli.measuring import (
-    add_measures,
     add_meter,
+    add_metrics,
     add_samples,
     command_line,
     load_model,
@@ -20,11 +20,11 @@ def main(arguments: list[str]) -> None:
     parser = make_parser(
         "compare",
         "MaskGIT at T and 2T steps, at T Token-Critic and its control, tokens taken back by chance, refinement and, if asked "
-        "for, rejection, each with passes, time and spread. Settings are those that `tune` found, where it was run.",
+        "for, rejection, each with passes, time and standard deviations. Settings are those that `tune` found, if it was run.",
     )
     parser.add_argument("model", help="a model folder or Hub id")
     add_meter(parser)
-    add_measures(parser)
+    add_metrics(parser)
     add_samples(parser, num=10_000)
     parser.add_argument("--steps", type=int, default=18, help="T")
     parser.add_argument(
@@ -47,9 +47,9 @@ def main(arguments: list[str]) -> None:
         raise InputError("--candidates is for the comparison at --steps; leave out --passes")
 
     from tokencritic.distribution import joined
-    from tokencritic.evaluation.compare import compare, comparison_lines, comparison_text, lines_at_passes
+    from tokencritic.evaluation.comparison import compare, comparison_lines, comparison_text, lines_at_passes
     from tokencritic.evaluation.report import write_csv, write_json
-    from tokencritic.evaluation.tune import read_evidence
+    from tokencritic.evaluation.tuned_settings import read_evidence
     from tokencritic.files import write_atomically
     from tokencritic.pretrained import place_of
 

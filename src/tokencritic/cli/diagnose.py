@@ -22,8 +22,7 @@ def main(arguments: list[str]) -> None:
 
     import torch
 
-    from tokencritic.evaluation.diagnosis import held_out_report, held_out_rows, judge
-    from tokencritic.evaluation.redraws import sampling_report, watch
+    from tokencritic.evaluation.diagnosis import held_out_report, held_out_rows, judge, sampling_report, watch
     from tokencritic.evaluation.report import write_json
     from tokencritic.evaluation.samples import effective
     from tokencritic.pictures.figures import diagnosis_figures
@@ -114,7 +113,7 @@ def _open_tokens(given: Namespace, pipe: "TokenCriticPipeline") -> "TokenArrays"
 
 def _settings(given: Namespace, pipe: "TokenCriticPipeline") -> "dict[str, SamplingSettings]":
     """By sampler: the one that is asked for, or both that the paper compares, at equal passes unless told otherwise."""
-    from tokencritic.evaluation.tune import own_settings
+    from tokencritic.evaluation.tuned_settings import own_settings
     from tokencritic.pretrained import place_of
 
     changes = settings_of(given)

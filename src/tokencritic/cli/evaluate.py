@@ -7,8 +7,8 @@ from jsonargparse import Namespace
 
 from tokencritic.cli.arguments import add_settings, check_device, make_parser, parse, settings_of
 from tokencritic.cli.measuring import (
-    add_measures,
     add_meter,
+    add_metrics,
     add_samples,
     command_line,
     load_model,
@@ -33,7 +33,7 @@ def main(arguments: list[str]) -> None:
     )
     parser.add_argument("model", metavar="MODEL|FOLDER|FILE.npz", help="a model, a folder of images, or ADM samples")
     add_meter(parser)
-    add_measures(parser)
+    add_metrics(parser)
     add_samples(parser, num=None)
     add_settings(parser)
     parser.add_argument(
@@ -113,8 +113,8 @@ def _of_model(given: Namespace, ranks: "Ranks") -> tuple[dict[str, "Evaluation"]
 def _of_reconstructions(
     given: Namespace, ranks: "Ranks", pipe: "TokenCriticPipeline"
 ) -> tuple[dict[str, "Evaluation"], list[str]]:
+    from tokencritic.evaluation.image_sets import Reconstructions
     from tokencritic.evaluation.reference import ReferenceImages
-    from tokencritic.evaluation.samples import Reconstructions
 
     size = pipe.tokenizer.image_size
     wanted = ReferenceImages((size, size), pipe.tokenizer.channels, given.split, given.num or given.reference_num)
@@ -126,7 +126,7 @@ def _of_reconstructions(
 def _of_images(given: Namespace, ranks: "Ranks") -> tuple[dict[str, "Evaluation"], list[str]]:
     from tokencritic.evaluation.image_sets import open_images
 
-    usual = {"refine": None, "reconstructions": False, "seed": 0, "seeds": 1, "classes": "balanced"}
+    usual = {"refine": None, "reconstructions": False, "seed": 0, "seed_sets": 1, "classes": "balanced"}
     if unused := [*settings_of(given), *(name for name, value in usual.items() if given[name] != value)]:
         raise InputError(f"--{unused[0]} is for models; {given.model} is images")
     images = open_images(given.model, given.labels, given.num)

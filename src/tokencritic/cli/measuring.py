@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tokencritic.evaluation.samples import SampleSets
     from tokencritic.pipeline import TokenCriticPipeline
 
-MEASURES = "fid,sfid,kid,is,precision,recall,density,coverage,accuracy"
+METRICS = "fid,sfid,kid,is,precision,recall,accuracy"
 
 
 def add_meter(parser: ArgumentParser) -> None:
@@ -49,21 +49,20 @@ def add_samples(parser: ArgumentParser, num: int | None) -> None:
     """How many images of a model, and which. num: the default, None if the verb has one of its own."""
     parser.add_argument("--num", type=int, default=num, help="images in each set")
     parser.add_argument("--seed", type=int, default=0, help="image i has seed + i")
-    parser.add_argument("--seeds", type=int, default=1, help="sets of images; with several, the spread is over them")
+    parser.add_argument(
+        "--seed_sets", type=int, default=1, help="sets of images; of several, mean and standard deviation are given"
+    )
     parser.add_argument(
         "--classes", choices=["balanced", "random"], default="balanced", help="take turns, or by chance"
     )
     parser.add_argument("--batch_size", type=int, default=64)
 
 
-def add_measures(parser: ArgumentParser) -> None:
-    """Which numbers, and how their spread is found."""
-    parser.add_argument(
-        "--measures", help=f"with commas between them: {MEASURES}; those that are possible if not given"
-    )
-    parser.add_argument(
-        "--resamples", type=int, default=20, help="bootstrap resamples for the spread of one set; 0: none"
-    )
+def add_metrics(parser: ArgumentParser) -> None:
+    """Which metrics, and how their standard deviation is found."""
+    parser.add_argument("--metrics", help=f"with commas between them: {METRICS}; those that are possible if not given")
+    text = "bootstrap resamples for the standard deviation of one set; 0: none"
+    parser.add_argument("--resamples", type=int, default=20, help=text)
 
 
 def cache_of(given: Namespace) -> Path:
@@ -82,7 +81,7 @@ def sample_sets(given: Namespace, pipe: "TokenCriticPipeline") -> "SampleSets":
     """Which images are made, as the flags of `add_samples` say."""
     from tokencritic.evaluation.samples import SampleSets
 
-    names = ("num", "seed", "seeds", "classes", "batch_size")
+    names = ("num", "seed", "seed_sets", "classes", "batch_size")
     return SampleSets(pipe, cache_of(given), **{name: given[name] for name in names})
 
 
@@ -121,21 +120,21 @@ def make_meter(
     given: Namespace, ranks: "Ranks", count: int, image_size: tuple[int, int], channels: int, classifier: Any = None
 ) -> "Meter":
     """The meter for so many images of this size, the reference opened."""
-    from tokencritic.evaluation.evaluate import Meter, check_counts, check_measures, choose_measures
-    from tokencritic.evaluation.extraction import widths_of
+    from tokencritic.evaluation.evaluate import Meter, check_count, check_metrics, choose_metrics
     from tokencritic.evaluation.reference import ReferenceImages, open_reference
 
-    measures: Any = _split(given.measures) if given.get("measures") is not None else None
+    metrics: Any = _split(given.metrics) if given.get("metrics") is not None else None
     resamples = given.get("resamples", 0)
-    check_measures(measures, resamples)
+    check_metrics(metrics, resamples)
     features = make_features(given, classifier)
     # Before the reference is opened, which may take an hour.
-    widths = widths_of(features, image_size)
-    check_counts("images", count, widths, measures, given.few_samples)
-    choose_measures(measures, features.name, widths, True, None)
+    widths = features.widths(image_size)
+    if not given.few_samples:
+        check_count("images", count, widths, metrics)
+    choose_metrics(metrics, features.name, widths, True, None)
     wanted = ReferenceImages(image_size, channels, given.split, given.reference_num)
     reference = open_reference(reference_of(given), features, wanted, cache_of(given), ranks)
-    return Meter(features, reference, cache_of(given), measures, resamples, given.few_samples, ranks)
+    return Meter(features, reference, cache_of(given), metrics, resamples, given.few_samples, ranks)
 
 
 def model_meter(given: Namespace, ranks: "Ranks", pipe: "TokenCriticPipeline", count: int) -> "Meter":

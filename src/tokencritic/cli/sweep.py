@@ -8,8 +8,8 @@ from jsonargparse import Namespace
 
 from tokencritic.cli.arguments import SAMPLERS, check_device, make_parser, parse
 from tokencritic.cli.measuring import (
-    add_measures,
     add_meter,
+    add_metrics,
     add_samples,
     command_line,
     load_model,
@@ -24,23 +24,22 @@ def main(arguments: list[str]) -> None:
 
     from tokencritic.distribution import joined
     from tokencritic.evaluation.report import explain, write_csv, write_json
-    from tokencritic.evaluation.sweep import Grid, parse_temperature, sweep
-    from tokencritic.evaluation.tune import own_settings
+    from tokencritic.evaluation.search import parse_temperature, settings_grid, sweep
+    from tokencritic.evaluation.tuned_settings import own_settings
     from tokencritic.pictures.figures import tradeoff_figures
     from tokencritic.pretrained import place_of
 
-    grid = Grid(
-        given.samplers,
-        steps=_axis("steps", given, int),
-        temperatures=_axis("temperatures", given, parse_temperature),
-        noises=_axis("noises", given, float),
-        guidances=_axis("guidances", given, float),
-        candidates=_axis("candidates", given, int),
-        reject_by=given.reject_by,
-    )
+    axes = {
+        "steps": _axis("steps", given, int),
+        "temperature": _axis("temperatures", given, parse_temperature),
+        "selection_noise": _axis("noises", given, float),
+        "guidance": _axis("guidances", given, float),
+        "candidates": _axis("candidates", given, int),
+        "reject_by": {None: [given.reject_by]},
+    }
     with joined(check_device(given.device)) as ranks:
         pipe = load_model(given)
-        settings = grid.settings(partial(own_settings, Path(place_of(given.model)), pipe))
+        settings = settings_grid(given.samplers, axes, partial(own_settings, Path(place_of(given.model)), pipe))
         sets = sample_sets(given, pipe)
         for one in settings:
             sets.check(one)
@@ -58,9 +57,7 @@ def main(arguments: list[str]) -> None:
     names = ", ".join(["sweep.csv", "sweep.json", *(path.name for path in written)])
     print(f"wrote {names} to {folder}: {len(rows)} settings")
     if len(written) < 2:
-        print(
-            "a figure is missing: its measures were not asked for, or the features or the reference do not allow them"
-        )
+        print("a figure is missing: its metrics were not asked for, or the features or the reference do not allow them")
 
 
 def _parse(arguments: list[str]) -> Namespace:
@@ -72,7 +69,7 @@ def _parse(arguments: list[str]) -> Namespace:
     )
     parser.add_argument("model", help="a model folder or Hub id")
     add_meter(parser)
-    add_measures(parser)
+    add_metrics(parser)
     add_samples(parser, num=5000)
     parser.add_argument("--samplers", nargs="+", choices=SAMPLERS, default=["critic", "confidence"])
     parser.add_argument("--steps", nargs="+", default=[], metavar="T")

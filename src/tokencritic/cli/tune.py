@@ -16,7 +16,7 @@ def main(arguments: list[str]) -> None:
     from tokencritic.distribution import joined
     from tokencritic.evaluation.report import settings_text
     from tokencritic.evaluation.samples import SampleSets, effective
-    from tokencritic.evaluation.tune import Trial, draw_settings, rounds, tune, write_defaults, write_evidence
+    from tokencritic.evaluation.search import Trial, draw_settings, rounds, tune, write_defaults, write_evidence
 
     with joined(check_device(given.device)) as ranks:
         pipe, folder = load_model(given), Path(given.model)

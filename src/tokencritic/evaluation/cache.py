@@ -1,14 +1,14 @@
-"""What was computed before: rows of arrays on disk, in chunks, under a hash of all that decides them.
+"""What was computed before: arrays on disk, in chunks of rows, under a hash of all that decides them.
 
-A row depends on its number and on those facts alone, not on how many rows there are. So a larger evaluation goes on from a
-smaller one, an interrupted one from its last chunk, and ranks fill one folder together.
+A row depends on its number and on those facts alone, not on how many rows there are. So a larger evaluation reuses a smaller
+one, an interrupted one resumes at its last chunk, and ranks fill one folder together.
 """
 
 import hashlib
 import io
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -21,7 +21,7 @@ CHUNK_ROWS = 256
 FACTS = "facts.json"
 _DIGEST_BYTES = 32
 
-Rows = dict[str, np.ndarray]
+ChunkArrays = dict[str, np.ndarray]
 
 
 def default_cache() -> Path:
@@ -36,25 +36,23 @@ def key_of(facts: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
 
 
-def chunk_range(chunk: int, count: int) -> range:
-    """The rows of a chunk, where there are `count` in all."""
-    return range(chunk * CHUNK_ROWS, min((chunk + 1) * CHUNK_ROWS, count))
-
-
-def num_chunks(count: int) -> int:
-    """How many chunks hold `count` rows."""
-    return -(-count // CHUNK_ROWS)
+def chunk_ranges(count: int) -> list[range]:
+    """The rows of each chunk of `count` rows."""
+    return [range(start, min(start + CHUNK_ROWS, count)) for start in range(0, count, CHUNK_ROWS)]
 
 
 @dataclass(frozen=True)
 class Chunks:
-    """The chunk files of one folder: an .npz each, whose arrays have one entry per row."""
+    """The chunk files of one folder: an .npz each, whose arrays have one entry per row.
+
+    Chunks are named by the range of their rows, which begins at a multiple of `CHUNK_ROWS`; only the last one is shorter.
+    """
 
     folder: Path
 
     @classmethod
     def open(cls, cache: Path, kind: str, facts: Mapping[str, Any]) -> Self:
-        """The folder of what has these facts, made if it is not there. The facts lie in it, for people to read."""
+        """The folder of what has these facts, made if it does not exist, with the facts in it for people to read."""
         folder = cache / kind / key_of(facts)
         folder.mkdir(parents=True, exist_ok=True)
         if not (folder / FACTS).is_file():
@@ -62,36 +60,44 @@ class Chunks:
             write_atomically(folder / FACTS, lambda path: path.write_text(text, encoding="utf-8"))
         return cls(folder)
 
-    def read(self, chunk: int) -> Rows | None:
-        """What `write` wrote. None if it is not there or not whole, so that it is made again."""
+    def read(self, rows: range) -> ChunkArrays:
+        """The arrays of these rows, as far as they are on disk; none if the file does not exist or is damaged."""
         try:
-            content = self._file(chunk).read_bytes()
+            content = self._file(rows).read_bytes()
         except FileNotFoundError:
-            return None
+            return {}
         content, digest = content[:-_DIGEST_BYTES], content[-_DIGEST_BYTES:]
         if hashlib.sha256(content).digest() != digest:
-            return None
+            return {}
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-            return {name: arrays[name] for name in arrays.files}
+            return {name: arrays[name][: len(rows)] for name in arrays.files}
 
-    def write(self, chunk: int, rows: Rows) -> None:
-        """One file, whole or not at all, with the SHA-256 of its bytes after them; NumPy reads such an .npz all the same."""
+    def count_missing(self, rows: range) -> int:
+        """How many of these rows are not on disk."""
+        return len(rows) - _num_rows(self.read(rows))
+
+    def complete(self, rows: range, make: Callable[[range], ChunkArrays]) -> ChunkArrays:
+        """The arrays of these rows: from disk, and those that are missing made now and written."""
+        before = self.read(rows)
+        missing = rows[_num_rows(before) :]
+        if not missing:
+            return before
+        made = make(missing)
+        arrays = {name: np.concatenate([before[name], made[name]]) for name in made} if before else made
+        self.write(rows, arrays)
+        return arrays
+
+    def write(self, rows: range, arrays: ChunkArrays) -> None:
+        """Write one file atomically, with the SHA-256 of its bytes after them; NumPy reads such an .npz all the same."""
         buffer = io.BytesIO()
-        np.savez(buffer, allow_pickle=False, **rows)  # pyright: ignore[reportArgumentType]
+        np.savez(buffer, allow_pickle=False, **arrays)  # pyright: ignore[reportArgumentType]
         content = buffer.getvalue()
         whole = content + hashlib.sha256(content).digest()
-        write_atomically(self._file(chunk), lambda path: path.write_bytes(whole))
+        write_atomically(self._file(rows), lambda path: path.write_bytes(whole))
 
-    def extend(self, chunk: int, before: Rows | None, more: Rows) -> Rows:
-        """Write a chunk that has `more` rows after those it had; returns all of them."""
-        rows = more if before is None else {name: np.concatenate([before[name], more[name]]) for name in more}
-        self.write(chunk, rows)
-        return rows
-
-    def _file(self, chunk: int) -> Path:
-        return self.folder / f"{chunk:06}.npz"
+    def _file(self, rows: range) -> Path:
+        return self.folder / f"{rows.start // CHUNK_ROWS:06}.npz"
 
 
-def count_rows(rows: Rows | None) -> int:
-    """How many rows a chunk has; 0 if it is not there."""
-    return 0 if rows is None else len(next(iter(rows.values())))
+def _num_rows(arrays: ChunkArrays) -> int:
+    return len(next(iter(arrays.values()), ()))

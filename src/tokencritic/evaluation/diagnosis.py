@@ -1,11 +1,14 @@
-"""What a critic says of real images whose tokens were partly drawn again: how well it tells, and how far it can be believed.
+"""What a critic says of held-out images whose tokens were partly resampled, and what its choices come to while sampling.
 
-The images are hidden, filled in and judged exactly as in critic training, so all numbers here are those that training works on.
+Held-out images are masked, filled in and judged exactly as in critic training, so all numbers are those that training works on.
+
+While sampling, a score is always the critic's own, without selection noise, also where another scorer chooses. "Better" is in
+the eyes of the critic that chooses: tokens of low score are resampled, and a low score tends to rise by chance alone. So what
+becomes of tokens taken back is to be compared with what becomes of the others.
 """
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,17 +20,20 @@ from tokencritic.errors import InputError
 from tokencritic.pipeline import TokenCriticPipeline
 from tokencritic.progress import Progress
 from tokencritic.sampling.loop import Temperature
-from tokencritic.sampling.propose import evaluating
+from tokencritic.contracts import Proposal, evaluating
+from tokencritic.sampling.scorers import CriticScorer
+from tokencritic.sampling.settings import SamplingSettings
+from tokencritic.sampling.trace import Trace, TraceStep
 from tokencritic.training.losses import critic_auc, critic_auc_within_image, critic_loss
 from tokencritic.training.token_rows import TokenRows
 
 RATIO_BINS = 4
 SCORE_BINS = 20
 CALIBRATION_BINS = 10
+GROUPS = ("taken_back", "drawn_again", "kept")
 
 
-@dataclass(frozen=True)
-class Judged:
+class Judged(NamedTuple):
     """Images as a critic judged them. All are (b, n), on the CPU.
 
     logits: float, the critic's, with the log odds of the image for one that is told the ratio. mask: bool, what was hidden and
@@ -40,16 +46,9 @@ class Judged:
     unchanged: Tensor
     log_probs: Tensor
 
-    def __len__(self) -> int:
-        return len(self.mask)
-
-    def __getitem__(self, chosen: Tensor) -> "Judged":
+    def select(self, chosen: Tensor) -> "Judged":
         """Some of the images: by a (b,) bool tensor or by their numbers."""
-        return Judged(*(getattr(self, field.name)[chosen] for field in fields(self)))
-
-    @classmethod
-    def join(cls, parts: Sequence["Judged"]) -> "Judged":
-        return cls(*(torch.cat([getattr(part, field.name) for part in parts]) for field in fields(cls)))
+        return Judged(*(values[chosen] for values in self))
 
     @property
     def kinds(self) -> dict[str, Tensor]:
@@ -60,20 +59,6 @@ class Judged:
     def targets(self) -> dict[str, Tensor]:
         """(b, n) bool: what counts as real for a critic trained with `target` "masked", the paper's, or "changed"."""
         return {"masked": ~self.mask, "changed": self.unchanged}
-
-
-@dataclass(frozen=True)
-class Reliability:
-    """A reliability curve, bin by bin of equal width over [0, 1].
-
-    counts: tokens in the bin. scores: their mean score. shares: the share of them that is real; both NaN in an empty bin.
-    error: the expected calibration error, the mean over tokens of |score - share| of their bins; NaN without tokens.
-    """
-
-    counts: list[int]
-    scores: list[float]
-    shares: list[float]
-    error: float
 
 
 def held_out_rows(arrays: TokenArrays, num: int, share: float) -> Tensor:
@@ -112,7 +97,7 @@ def judge(
         for part in rows.split(batch_size):
             parts.append(_judge(pipe, *read(part, None, pipe.device), temperature))
             progress.advance(len(part))
-    return Judged.join(parts)
+    return Judged(*map(torch.cat, zip(*parts, strict=True)))
 
 
 def _judge(
@@ -135,7 +120,7 @@ def held_out_report(judged: Judged) -> dict[str, Any]:
     num_tokens = judged.mask.shape[1]
     bins = ((judged.mask.sum(1) * RATIO_BINS + num_tokens - 1) // num_tokens).clamp(min=1)  # rounded up, in integers
     edges = [(index / RATIO_BINS, (index + 1) / RATIO_BINS) for index in range(RATIO_BINS)]
-    sections = [{"ratio": edge, **_section(judged[bins == index + 1])} for index, edge in enumerate(edges)]
+    sections = [{"ratio": edge, **_section(judged.select(bins == index + 1))} for index, edge in enumerate(edges)]
     return {"all": _section(judged), "by_ratio": sections}
 
 
@@ -149,28 +134,20 @@ def _section(judged: Judged) -> dict[str, Any]:
     """
     scores, redrawn = judged.logits.double().sigmoid(), judged.mask
     return {
-        "images": len(judged),
+        "images": len(judged.mask),
         "tokens": {kind: int(where.sum()) for kind, where in judged.kinds.items()},
         "mean_score": {kind: scores[where].mean().item() for kind, where in judged.kinds.items()},
         "histogram": {kind: histogram(scores[where]) for kind, where in judged.kinds.items()},
-        "auc": {target: auc(judged.logits, real) for target, real in judged.targets.items()},
-        "auc_within_image": {target: auc_within_image(judged.logits, real) for target, real in judged.targets.items()},
-        "auc_of_redrawn": {
-            "critic": auc(judged.logits[redrawn], judged.unchanged[redrawn]),
-            "confidence": auc(judged.log_probs[redrawn], judged.unchanged[redrawn]),
+        "auc": {target: critic_auc(judged.logits, real).item() for target, real in judged.targets.items()},
+        "auc_within_image": {
+            target: critic_auc_within_image(judged.logits, real).item() for target, real in judged.targets.items()
         },
-        "calibration": {target: asdict(reliability(scores, real)) for target, real in judged.targets.items()},
+        "auc_of_redrawn": {
+            "critic": critic_auc(judged.logits[redrawn], judged.unchanged[redrawn]).item(),
+            "confidence": critic_auc(judged.log_probs[redrawn], judged.unchanged[redrawn]).item(),
+        },
+        "calibration": {target: reliability(scores, real) for target, real in judged.targets.items()},
     }
-
-
-def auc(scores: Tensor, real: Tensor) -> float:
-    """That a real token scores above one that is not, ties counted half; NaN where one of the two is missing."""
-    return critic_auc(scores, real).item()
-
-
-def auc_within_image(scores: Tensor, real: Tensor) -> float:
-    """The same for two tokens of one image, (b, n) each: the mean over images that have both kinds; NaN without such."""
-    return critic_auc_within_image(scores, real).item()
 
 
 def histogram(scores: Tensor, bins: int = SCORE_BINS) -> list[int]:
@@ -178,15 +155,133 @@ def histogram(scores: Tensor, bins: int = SCORE_BINS) -> list[int]:
     return _places(scores, bins).bincount(minlength=bins).tolist()
 
 
-def reliability(scores: Tensor, real: Tensor, bins: int = CALIBRATION_BINS) -> Reliability:
-    """scores: any shape, in [0, 1]. real: bool, of that shape."""
+def reliability(scores: Tensor, real: Tensor, bins: int = CALIBRATION_BINS) -> dict[str, Any]:
+    """A reliability curve as JSON values, bin by bin of equal width over [0, 1].
+
+    scores: any shape, in [0, 1]. real: bool, of that shape. Returns the `counts` of tokens in each bin, their mean `scores`
+    and the `shares` of them that are real, NaN in an empty bin; and the expected calibration `error`, the mean over tokens of
+    |score - share| of their bins, NaN without tokens.
+    """
     places, scores, real = _places(scores, bins), scores.flatten().double(), real.flatten().double()
     counts = places.bincount(minlength=bins)
     sums = places.bincount(scores, minlength=bins).double()
     reals = places.bincount(real, minlength=bins).double()
     error = (sums - reals).abs().sum() / counts.sum()
-    return Reliability(counts.tolist(), (sums / counts).tolist(), (reals / counts).tolist(), error.item())
+    curve = {"counts": counts, "scores": sums / counts, "shares": reals / counts, "error": error}
+    return {name: values.tolist() for name, values in curve.items()}
 
 
 def _places(scores: Tensor, bins: int) -> Tensor:
     return (scores.flatten() * bins).long().clamp(max=bins - 1)
+
+
+class StepSums(NamedTuple):
+    """One step of some images, as sums over their tokens.
+
+    tokens: of all images. score: of the step's proposal. hidden: tokens masked next. kept_before: tokens visible when the
+    step began.
+    outcomes: (3, 4) float64. A row for each of `GROUPS`: tokens that were visible and are hidden now; those just drawn and
+    hidden again; those that stay or become visible. The columns say what becomes of them in the next proposal: how many
+    tokens there are, how many have the same code, how many a higher score, and the sum of the changes of their scores. All
+    are 0 for the last step.
+    """
+
+    images: int
+    tokens: int
+    score: float
+    hidden: int
+    kept_before: int
+    outcomes: Tensor
+
+
+def step_sums(steps: Sequence[TraceStep], scores: Sequence[Tensor]) -> list[StepSums]:
+    """steps: of one trace, in order. scores: the critic's for the proposal of each step, (b, n) in [0, 1]."""
+    found = []
+    for place, step in enumerate(steps):
+        outcomes = torch.zeros(len(GROUPS), 4, dtype=torch.float64)
+        if place + 1 < len(steps):
+            same = steps[place + 1].proposal == step.proposal
+            gain = scores[place + 1].double() - scores[place].double()
+            for row, where in zip(outcomes, (step.taken_back, step.hidden & step.drawn, ~step.hidden), strict=True):
+                chosen = gain[where]
+                row[:] = torch.stack([where.sum(), same[where].sum(), (chosen > 0).sum(), chosen.sum()])
+        found.append(
+            StepSums(
+                images=len(step.proposal),
+                tokens=step.proposal.numel(),
+                score=scores[place].double().sum().item(),
+                hidden=int(step.hidden.sum()),
+                kept_before=int((~step.drawn).sum()),
+                outcomes=outcomes,
+            )
+        )
+    return found
+
+
+def watch(
+    pipe: TokenCriticPipeline, labels: Tensor, seeds: Tensor, settings: SamplingSettings, batch_size: int = 64
+) -> dict[int, StepSums]:
+    """Sample images and sum up each step, by its index.
+
+    labels, seeds: (b,). The critic scores every proposal once more than sampling needs, the last one too.
+    """
+    if settings.candidates > 1:
+        raise InputError(f"candidates is {settings.candidates}; steps can be watched of images made without rejection")
+    if pipe.critic is None:
+        raise InputError("the model has no critic to say what it thinks of each step")
+    sampler = settings.chosen_sampler(has_critic=True)
+    batches: dict[int, list[StepSums]] = {}
+    with Progress(len(labels), f"watching {sampler}", "images", shown=len(labels) > batch_size) as progress:
+        for part, part_seeds in zip(labels.split(batch_size), seeds.split(batch_size), strict=True):
+            trace = Trace()
+            pipe.sample_tokens(part, part_seeds, settings, batch_size, trace.on_step_end)
+            found = step_sums(trace.steps, _scores(pipe, trace.steps, part, part_seeds))
+            for step, sums in zip(trace.steps, found, strict=True):
+                batches.setdefault(step.index, []).append(sums)
+            progress.advance(len(part))
+    return {index: StepSums(*map(sum, zip(*sums, strict=True))) for index, sums in batches.items()}  # pyright: ignore[reportArgumentType]
+
+
+@torch.no_grad()
+def _scores(pipe: TokenCriticPipeline, steps: Sequence[TraceStep], labels: Tensor, seeds: Tensor) -> list[Tensor]:
+    scorer, found = CriticScorer(pipe.critic, selection_noise=0.0), []  # pyright: ignore[reportArgumentType]
+    labels, seeds = labels.to(pipe.device), seeds.to(pipe.device)
+    with evaluating(pipe.critic):
+        for step in steps:
+            proposal = Proposal(step.proposal.to(pipe.device), step.drawn.to(pipe.device), labels, seeds)
+            found.append(scorer(proposal).cpu())
+    return found
+
+
+def sampling_report(steps: Mapping[int, StepSums]) -> dict[str, Any]:
+    """Summed-up steps as JSON values: `steps`, each by itself, and `total`, over all of them.
+
+    `taken_back`, `drawn_again` and `kept` each have the tokens `per_image`, and of these the shares with the `same` code and
+    a `higher` score in the next proposal, and the mean `gain` in score; the last step has no next one. `of_kept` is the
+    share of tokens visible when the step began that are taken back. In `total`, per_image is the sum over all steps.
+    """
+    last, sums = max(steps), list(steps.values())
+    images, reports = sums[0].images, []
+    for index, step in steps.items():
+        found: dict[str, Any] = {"step": index, "mean_score": _ratio(step.score, step.tokens)}
+        found["hidden_per_image"] = _ratio(step.hidden, images)
+        if index != last:
+            found["of_kept"] = _ratio(step.outcomes[0, 0].item(), step.kept_before)
+            found |= _outcomes(step.outcomes, images)
+        reports.append(found)
+    outcomes = sum((step.outcomes for step in sums), torch.zeros(len(GROUPS), 4))
+    total = {"mean_score": reports[-1]["mean_score"], **_outcomes(outcomes, images)}
+    return {"images": images, "steps": reports, "total": total}
+
+
+def _outcomes(outcomes: Tensor, images: int) -> dict[str, dict[str, float]]:
+    """By group: tokens per image, and of them the shares and the mean; NaN where there are no tokens."""
+    return {
+        name: {"per_image": _ratio(tokens, images), "same": _ratio(same, tokens)}
+        | {"higher": _ratio(higher, tokens), "gain": _ratio(gain, tokens)}
+        for name, (tokens, same, higher, gain) in zip(GROUPS, outcomes.tolist(), strict=True)
+    }
+
+
+def _ratio(part: float, whole: float) -> float:
+    return part / whole if whole else float("nan")

@@ -1,122 +1,117 @@
-"""Sets of images and a reference to numbers with their spread."""
+"""Sets of images and a reference to metrics with their standard deviations."""
 
 import math
 import platform
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from tokencritic import __version__
 from tokencritic.distribution import ALONE, Ranks
 from tokencritic.errors import InputError
-from tokencritic.evaluation.extraction import FeatureRows, Part, extract, head_of, widths_of
-from tokencritic.evaluation.features import Features
+from tokencritic.evaluation.cache import CHUNK_ROWS
+from tokencritic.evaluation.features import CachedFeatures, FeatureKind, Features, extract
 from tokencritic.evaluation.image_sets import ImageSet
-from tokencritic.evaluation.manifold import density_coverage_rows, precision_recall_rows
-from tokencritic.evaluation.measures import bootstrap, check_count, fid, inception_score, kid, statistics_fid
-from tokencritic.evaluation.moments import Statistics
-from tokencritic.evaluation.reference import Reference
+from tokencritic.evaluation.manifold import Hits, precision_recall
+from tokencritic.evaluation.metrics import (
+    MetricValue,
+    bootstrap,
+    correctly_classified,
+    fid,
+    fit_gaussian,
+    inception_score,
+    kid,
+    mean_over_images,
+    over_seed_sets,
+)
+from tokencritic.evaluation.reference import Reference, check_comparable
 
-Measure = Literal["fid", "sfid", "kid", "is", "precision", "recall", "density", "coverage", "accuracy"]
-MEASURES: tuple[Measure, ...] = get_args(Measure)
+MetricName = Literal["fid", "sfid", "kid", "is", "precision", "recall", "accuracy"]
+METRICS: tuple[MetricName, ...] = get_args(MetricName)
 
-_OF_ROWS: frozenset[Measure] = frozenset({"kid", "precision", "recall", "density", "coverage"})
-_OF_PROBABILITIES: frozenset[Measure] = frozenset({"is", "accuracy"})
-_UNASKED: frozenset[Measure] = frozenset({"sfid", "density", "coverage"})
-_PART_OF: Mapping[Measure, Part] = {"fid": "features", "sfid": "spatial"}
+_GAUSSIAN: Mapping[MetricName, FeatureKind] = {"fid": "features", "sfid": "spatial"}
+_OF_REFERENCE_IMAGES: tuple[MetricName, ...] = ("kid", "precision", "recall")
+_OF_PROBABILITIES: tuple[MetricName, ...] = ("is", "accuracy")
 _KID_SUBSET = 1000
-_DENSITY_K = 5
-
-
-class Measured(NamedTuple):
-    """A number and its spread, a standard deviation over what `over` says."""
-
-    value: float
-    spread: float
-    over: str
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The numbers of a set of images, or the means over several, with all that they were made with."""
+    """The metrics of a set of images, or their means over several, with all that they were made with."""
 
-    measures: dict[Measure, Measured]
+    metrics: dict[MetricName, MetricValue]
     facts: dict[str, Any]
 
     def as_json(self) -> dict[str, Any]:
-        """For `json.dumps`; a spread that is not known is null."""
-        numbers = {
-            name: {"value": value, "spread": None if math.isnan(spread) else spread, "spread_over": over}
-            for name, (value, spread, over) in self.measures.items()
-        }
-        return {"measures": numbers, **self.facts}
+        """For `json.dumps`; a standard deviation that is not known is null."""
+        values = {name: found._asdict() for name, found in self.metrics.items()}
+        for found in values.values():
+            found["std"] = None if math.isnan(found["std"]) else found["std"]
+        return {"metrics": values, **self.facts}
 
 
 @dataclass(frozen=True)
 class Meter:
     """What images are measured with.
 
-    measures: which; None for those that the features and the reference allow, but for sFID, density and coverage.
-    cache: the folder for features. resamples: of the bootstrap that gives the spread of one set; 0 for no spread.
+    metrics: which; None for those that the features and the reference allow, except sFID. cache: the folder for features.
+    resamples: of the bootstrap for the standard deviation of one set; 0 for none.
     few_samples: allow FID of fewer images than the features have dimensions.
     """
 
     features: Features
     reference: Reference
     cache: Path
-    measures: tuple[Measure, ...] | None = None
+    metrics: tuple[MetricName, ...] | None = None
     resamples: int = 20
     few_samples: bool = False
     ranks: Ranks = ALONE
 
     def __post_init__(self) -> None:
-        check_measures(self.measures, self.resamples)
-        real = self.reference.statistics
-        widths: dict[Part, int] = {"features": len(real.features.mean)}
-        if real.spatial is not None:
-            widths["spatial"] = len(real.spatial.mean)
-        what = "images of the reference"
-        check_counts(what, real.features.count, widths, self.measures, self.few_samples)
+        check_metrics(self.metrics, self.resamples)
+        if not self.few_samples:
+            real = self.reference.statistics
+            widths: dict[FeatureKind, int] = {kind: len(one.mean) for kind, one in real.gaussians.items()}
+            check_count("images of the reference", real.count, widths, self.metrics)
 
     def __call__(self, sets: Sequence[ImageSet], what: str = "images") -> Evaluation:
-        """The measures of sets of images that differ in their seeds alone. what: what the progress is called.
+        """The metrics of sets of images that differ in their seeds alone. what: the name of the progress.
 
-        Of several sets: mean and standard deviation over them. Of one: the spread of drawing its images again from
-        themselves; the reference is held fixed. Recall and coverage, means over the reference, have none then: images drawn
-        twice would change the neighbourhoods that they are made of.
+        Several sets give the mean and the standard deviation over them. One gives its bootstrap; the reference is held
+        fixed. Recall, a mean over the reference, has none then: images that are drawn twice would change the
+        neighbourhoods that it is made of.
         """
-        widths = widths_of(self.features, sets[0].image_size)
-        check_counts("images", min(map(len, sets)), widths, self.measures, self.few_samples)
+        widths = self.features.widths(sets[0].image_size)
+        if not self.few_samples:
+            check_count("images", min(map(len, sets)), widths, self.metrics)
         found = []
         for number, images in enumerate(sets):
             named = what if len(sets) == 1 else f"{what}, set {number + 1} of {len(sets)}"
             labelled = images.labels is not None
-            names = choose_measures(self.measures, self.features.name, widths, labelled, self.reference)
-            rows = extract(images, self.features, self.cache, self.ranks, named)
+            names = choose_metrics(self.metrics, self.features.name, widths, labelled, self.reference)
+            features = extract(images, self.features, self.cache, self.ranks, named)
             resamples = self.resamples if len(sets) == 1 else 0
-            found.append(self.ranks.told_by_first(partial(self._measure, rows, images.labels, names, resamples)))
-        if len(found) == 1:
-            return Evaluation(found[0], self.facts(sets))
-        return Evaluation({name: _over_sets([one[name] for one in found]) for name in found[0]}, self.facts(sets))
+            compared = _Compared(features, images.labels, self.reference, resamples)
+            found.append(self.ranks.told_by_first(lambda compared=compared, names=names: compared.metrics(names)))
+        together = {name: over_seed_sets([one[name] for one in found]) for name in found[0]}
+        return Evaluation(found[0] if len(found) == 1 else together, self.facts(sets))
 
     def facts(self, sets: Sequence[ImageSet]) -> dict[str, Any]:
         """All that decides the numbers, for a JSON."""
         first = sets[0]
-        costs = {name: getattr(first, name) for name in ("passes", "seconds") if hasattr(first, name)}
         return {
-            "images": first.facts | {"num": len(first), "sets": len(sets)},
-            **{f"{name}_per_image": cost for name, cost in costs.items()},
+            "images": first.facts | {"num": len(first), "seed_sets": len(sets)},
+            **first.costs,
             "features": {
                 "name": self.features.name,
                 "resize": self.features.resize,
                 "fingerprint": self.features.fingerprint,
-                **head_of(self.features),
+                **self.features.head_facts,
                 "dimension": self.features.dimension,
                 "image_size": list(first.image_size),
             },
@@ -130,138 +125,120 @@ class Meter:
             },
         }
 
-    def _measure(
-        self, rows: FeatureRows, labels: np.ndarray | None, names: Sequence[Measure], resamples: int
-    ) -> dict[Measure, Measured]:
-        found: dict[Measure, Measured] = {}
-        if "fid" in names:
-            found["fid"] = self._fid(rows, "features", resamples)
-        if "sfid" in names:
-            found["sfid"] = self._fid(rows, "spatial", resamples)
-        if self.reference.rows is not None and _OF_ROWS & set(names):
-            found |= _of_rows(self.reference.rows.whole("features"), rows.whole("features"), names, resamples)
-        if _OF_PROBABILITIES & set(names):
-            found |= _of_probabilities(rows.whole("probabilities"), labels, names, resamples)
-        return {name: found[name] for name in names}
 
-    def _fid(self, rows: FeatureRows, part: Part, resamples: int) -> Measured:
-        real, spatial = self.reference.statistics, part == "spatial"
-        pooled = rows.gaussian(part)
-        fake = Statistics(pooled, pooled if spatial else None, rows.provenance)
-        value = statistics_fid(real, fake, spatial=spatial, few_samples=self.few_samples)
-        target = real.spatial if spatial else real.features
-        assert target is not None
-        rng = torch.Generator().manual_seed(0)
-        values = []
-        for _ in range(resamples):
-            often = torch.randint(len(rows), (len(rows),), generator=rng).bincount(minlength=len(rows))
-            again = rows.gaussian(part, often)
-            values.append(fid(target.mean, target.covariance, again.mean, again.covariance))
-        return Measured(value, _deviation(values), _bootstrap(resamples))
+@dataclass(frozen=True)
+class _Compared:
+    """The features of one set of images beside those of the reference, each read once. labels: of the images."""
+
+    fake: CachedFeatures
+    labels: np.ndarray | None
+    reference: Reference
+    resamples: int
+
+    def metrics(self, names: Sequence[MetricName]) -> dict[MetricName, MetricValue]:
+        found: dict[MetricName, Callable[[], MetricValue]] = {
+            "fid": lambda: self._fid("features"),
+            "sfid": lambda: self._fid("spatial"),
+            "kid": self._kid,
+            "is": self._inception_score,
+            "precision": lambda: mean_over_images(self._hits.fake, self.resamples),
+            "recall": lambda: mean_over_images(self._hits.real, 0),
+            "accuracy": self._accuracy,
+        }
+        return {name: found[name]() for name in names}
+
+    @cached_property
+    def _both(self) -> tuple[torch.Tensor, torch.Tensor]:
+        assert self.reference.features is not None
+        return self.reference.features.read("features"), self.fake.read("features")
+
+    @cached_property
+    def _hits(self) -> Hits:
+        return precision_recall(*self._both)
+
+    def _fid(self, kind: FeatureKind) -> MetricValue:
+        real = self.reference.statistics.gaussians[kind]
+        check_comparable(self.fake.provenance, self.reference.statistics.provenance, "fake")
+        chunks = list(self.fake.stream(kind))
+
+        def of(numbers: torch.Tensor) -> float:
+            often = numbers.bincount(minlength=len(self.fake)).split(CHUNK_ROWS)
+            return fid(real, fit_gaussian(map(_repeated, chunks, often)))
+
+        return bootstrap(of, len(self.fake), self.resamples)
+
+    def _kid(self) -> MetricValue:
+        # Subsets of more than half the images would hardly differ, and their deviation would say nothing.
+        return kid(*self._both, subset_size=max(2, min(_KID_SUBSET, min(map(len, self._both)) // 2)))
+
+    def _inception_score(self) -> MetricValue:
+        probabilities = self.fake.read("probabilities")
+        # In an order of its own: a folder is sorted by class, and a split of a few classes would score low.
+        order = torch.randperm(len(probabilities), generator=torch.Generator().manual_seed(0))
+        return bootstrap(lambda numbers: inception_score(probabilities[numbers][order]), len(order), self.resamples)
+
+    def _accuracy(self) -> MetricValue:
+        assert self.labels is not None
+        return mean_over_images(correctly_classified(self.fake.read("probabilities"), self.labels), self.resamples)
 
 
-def choose_measures(
-    asked: Sequence[Measure] | None, features: str, parts: Container[str], labelled: bool, reference: Reference | None
-) -> tuple[Measure, ...]:
-    """The measures to take: those asked for, which must be possible; or the usual ones that are, without any asked for.
+def _repeated(rows: torch.Tensor, often: torch.Tensor) -> torch.Tensor:
+    return rows.repeat_interleave(often, dim=0)
 
-    features: their name. parts: what they give. labelled: whether labels are known. reference: None if not opened yet.
+
+def choose_metrics(
+    asked: Sequence[MetricName] | None,
+    features: str,
+    kinds: Container[str],
+    labelled: bool,
+    reference: Reference | None,
+) -> tuple[MetricName, ...]:
+    """The metrics to compute: those asked for, which must be possible, or else all possible ones except sFID.
+
+    features: their name. kinds: what they give. labelled: whether labels are known. reference: None if not opened yet.
     """
-    lacking: dict[Measure, str] = {}
-    if reference is not None and reference.rows is None:
-        lacking |= dict.fromkeys(_OF_ROWS, "needs the reference's images, and it is a file of statistics alone")
-    if "spatial" not in parts or (reference is not None and reference.statistics.spatial is None):
+    lacking: dict[MetricName, str] = {}
+    if reference is not None and reference.features is None:
+        why = "needs the reference's images, and it is a file of statistics alone"
+        lacking |= dict.fromkeys(_OF_REFERENCE_IMAGES, why)
+    if "spatial" not in kinds or (reference is not None and "spatial" not in reference.statistics.gaussians):
         lacking["sfid"] = "needs spatial features of the images and the reference"
-    if "probabilities" not in parts:
+    if "probabilities" not in kinds:
         why = f"needs class probabilities, and {features} as it was loaded gives none"
         lacking |= dict.fromkeys(_OF_PROBABILITIES, why)
     elif features.startswith("inception"):
         lacking["accuracy"] = "needs a classifier of the data set as features"
     elif not labelled:
         lacking["accuracy"] = "needs the images' labels"
-    for name in asked or ():
+    if asked is None:
+        return tuple(name for name in METRICS if name not in lacking and name != "sfid")
+    for name in asked:
         if name in lacking:
-            raise InputError(f"measures holds {name}, which {lacking[name]}")
-    if asked is not None:
-        return tuple(asked)
-    return tuple(name for name in MEASURES if name not in lacking and name not in _UNASKED)
+            raise InputError(f"metrics holds {name}, which {lacking[name]}")
+    return tuple(asked)
 
 
-def check_measures(measures: Sequence[str] | None, resamples: int = 0) -> None:
-    """Only measures that are known; and no spread from a single resample."""
-    for name in measures or ():
-        if name not in MEASURES:
-            raise InputError(f"measures holds {name!r}; choose from {', '.join(MEASURES)}")
-    if measures is not None and not measures:
-        raise InputError(f"measures is empty; choose from {', '.join(MEASURES)}")
+def check_metrics(metrics: Sequence[str] | None, resamples: int = 0) -> None:
+    """Raise InputError for an unknown metric, or for a standard deviation of one resample."""
+    for name in metrics or ():
+        if name not in METRICS:
+            raise InputError(f"metrics holds {name!r}; choose from {', '.join(METRICS)}")
+    if metrics is not None and not metrics:
+        raise InputError(f"metrics is empty; choose from {', '.join(METRICS)}")
     if resamples < 0 or resamples == 1:
-        raise InputError(f"resamples is {resamples}; it must be 0 for no spread, or at least 2")
+        raise InputError(f"resamples is {resamples}; it must be 0 for no standard deviation, or at least 2")
 
 
-def check_counts(
-    what: str, count: int | None, widths: Mapping[Part, int], measures: Sequence[str] | None, few_samples: bool
-) -> None:
-    """Too few images for FID or sFID are refused before hours are spent on them. widths: of the features, by part."""
-    for measure, part in _PART_OF.items():
-        asked = measure == "fid" if measures is None else measure in measures
-        if asked and not few_samples and part in widths:
-            check_count(what, count, widths[part])
+def check_count(what: str, count: int | None, widths: Mapping[FeatureKind, int], metrics: Sequence[str] | None) -> None:
+    """Raise InputError if there are too few images for FID or sFID, before hours are spent on them.
 
-
-def _of_rows(real: Tensor, fake: Tensor, names: Sequence[Measure], resamples: int) -> dict[Measure, Measured]:
-    found: dict[Measure, Measured] = {}
-    if "kid" in names:
-        fewest = min(len(real), len(fake))
-        size = max(2, min(_KID_SUBSET, fewest // 2))  # subsets must differ to have a spread
-        found["kid"] = Measured(*kid(real, fake, subset_size=size), over=f"100 subsets of {size}")
-    if {"precision", "recall"} & set(names):
-        hits = precision_recall_rows(real, fake)
-        found |= {"precision": _mean(hits.fake, resamples), "recall": _mean(hits.real, 0)}
-    if {"density", "coverage"} & set(names):
-        hits = density_coverage_rows(real, fake, _DENSITY_K)
-        found |= {"density": _mean(hits.fake / _DENSITY_K, resamples), "coverage": _mean(hits.real, 0)}
-    return found
-
-
-def _of_probabilities(
-    probabilities: Tensor, labels: np.ndarray | None, names: Sequence[Measure], resamples: int
-) -> dict[Measure, Measured]:
-    found: dict[Measure, Measured] = {}
-    if "is" in names:
-        both = bootstrap(_score, probabilities, resamples=resamples) if resamples else (_score(probabilities), math.nan)
-        found["is"] = Measured(*both, over=_bootstrap(resamples))
-    if "accuracy" in names:
-        assert labels is not None
-        classes = probabilities.shape[1]
-        if labels.min() < 0 or labels.max() >= classes:
-            raise InputError(f"labels go from {labels.min()} to {labels.max()}; the classifier has {classes} classes")
-        right = probabilities.argmax(1) == torch.from_numpy(labels)
-        found["accuracy"] = _mean(right.double(), resamples)
-    return found
-
-
-def _score(probabilities: Tensor) -> float:
-    """In an order of its own: a folder is sorted by class, and a split of a few classes would score low."""
-    order = torch.randperm(len(probabilities), generator=torch.Generator().manual_seed(0))
-    return inception_score(probabilities[order]).value
-
-
-def _mean(values: Tensor, resamples: int) -> Measured:
-    """A mean over images; drawn again and again, it has the deviation sigma / sqrt(n), whatever the number of draws."""
-    value = float(values.mean())
-    if not resamples:
-        return Measured(value, math.nan, "")
-    return Measured(value, float(values.std(correction=0)) / math.sqrt(len(values)), "bootstrap, in closed form")
-
-
-def _bootstrap(resamples: int) -> str:
-    return f"{resamples} bootstrap resamples" if resamples else ""
-
-
-def _over_sets(found: Sequence[Measured]) -> Measured:
-    values = [one.value for one in found]
-    return Measured(math.fsum(values) / len(values), _deviation(values), f"{len(values)} seed sets")
-
-
-def _deviation(values: Sequence[float]) -> float:
-    return float(np.std(values, ddof=1)) if len(values) > 1 else math.nan
+    A covariance of d dimensions from d samples or fewer is singular: its FID says more of the count than of the images.
+    what: of what there are so many. count: None if it is not known. widths: dimensions of the features, by kind.
+    """
+    for metric, kind in _GAUSSIAN.items():
+        asked = metric == "fid" if metrics is None else metric in metrics
+        if asked and count is not None and count <= widths.get(kind, 0):
+            raise InputError(
+                f"{count} {what} are too few for FID with features of {widths[kind]} dimensions: it needs more of them "
+                "than dimensions; few_samples=True (--few_samples true) allows it all the same"
+            )

@@ -1,29 +1,35 @@
-"""Images to features: what every measure is computed from. Every number names its features and their resize."""
+"""Images to features, what every metric is computed from: the networks that compute them, and their cache.
 
+Rank r of n computes chunks r, r + n, ... of a set of images; all then read all of them, in one order. So the numbers do not
+depend on how many ranks there are.
+"""
+
+import dataclasses
 import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from tokencritic.distribution import ALONE, Ranks
 from tokencritic.errors import InputError
-from tokencritic.evaluation.inception import INPUT_SIZE, SPATIAL_DIMENSION, TAPS, Inception
-from tokencritic.evaluation.resize import Resize, check_resize, resize
+from tokencritic.evaluation.cache import ChunkArrays, Chunks, chunk_ranges
+from tokencritic.evaluation.image_sets import ImageSet
+from tokencritic.evaluation.inception import DIMENSION, INPUT_SIZE, RESIZES, Inception
 from tokencritic.evaluation.weights import Weights, find_weights, read_weights
 from tokencritic.image_forms import check_images, to_pixels
 from tokencritic.models.classifier import Classifier
+from tokencritic.progress import Progress
 from tokencritic.sampling.propose import evaluating
 
-
-class Extracted(NamedTuple):
-    """What is known of b images: features (b, d) float32; class probabilities (b, k) and spatial features (b, s) or None."""
-
-    features: Tensor
-    probabilities: Tensor | None = None
-    spatial: Tensor | None = None
+FeatureKind = Literal["features", "probabilities", "spatial"]
+# What is known of b images, float32: features (b, d) and, where there are any, class probabilities (b, k) and spatial
+# features (b, s), in this order.
+FeaturesByKind = dict[FeatureKind, Tensor]
 
 
 @dataclass(frozen=True)
@@ -39,149 +45,131 @@ class Provenance:
     image_size: tuple[int, int]
 
 
-class Features(Protocol):
-    """The interface: a callable from images to `Extracted` that says what it is.
+class Features:
+    """The base class of features: a callable from images to `FeaturesByKind` that says what it is.
 
-    Images come as uint8 (b, h, w, c), arrays or tensors, or as float (b, c, h, w) in [0, 1]; c is 1 or 3.
-    dimension: the d of its features. resize: how it brings images to its size; "none" if it takes them as they are.
-    Where class probabilities depend on weights that `fingerprint` does not cover, `head_fingerprint` tells of those.
+    dimension: of its features. resize: how it brings images to its size; "none" if it takes them as they are.
+    head_fingerprint: of the weights of class probabilities that `fingerprint` does not cover.
     """
 
+    name: str
+    fingerprint: str
+    dimension: int
+    resize: str = "none"
+    head_fingerprint: str | None = None
+
+    def __init__(self, batch_size: int = 256) -> None:
+        """batch_size: how many images are worked on at a time, however many come."""
+        if batch_size < 1:
+            raise InputError(f"batch_size is {batch_size}; it must be at least 1")
+        self.batch_size = batch_size
+
+    def __call__(self, images: Tensor | np.ndarray) -> FeaturesByKind:
+        """images: uint8 (b, h, w, c), an array or a tensor, or float (b, c, h, w) in [0, 1]; c is 1 or 3."""
+        parts = [self.extract(part) for part in check_images(images).split(self.batch_size)]
+        return {kind: torch.cat([part[kind] for part in parts]) for kind in parts[0]}
+
+    def extract(self, images: Tensor) -> FeaturesByKind:
+        """The features of one batch, which may be empty, on the CPU. images: as in a call."""
+        raise NotImplementedError
+
+    def provenance(self, image_size: tuple[int, int]) -> Provenance:
+        return Provenance(self.name, self.resize, self.fingerprint, image_size)
+
+    def widths(self, image_size: tuple[int, int]) -> dict[FeatureKind, int]:
+        """The kinds of features there are, and their dimensions."""
+        return {kind: values.shape[1] for kind, values in self(torch.empty(0, 1, *image_size)).items()}
+
     @property
-    def name(self) -> str: ...
-    @property
-    def resize(self) -> str: ...
-    @property
-    def fingerprint(self) -> str: ...
-    @property
-    def dimension(self) -> int: ...
-    def __call__(self, images: Tensor | np.ndarray) -> Extracted: ...
+    def head_facts(self) -> dict[str, str]:
+        """For facts: the fingerprint of the head, if there is one."""
+        return {} if self.head_fingerprint is None else {"head": self.head_fingerprint}
 
 
-class InceptionFeatures:
-    """The features of FID, from the Inception-v3 of 2015. Class probabilities come with them if the weights have a head."""
+class InceptionFeatures(Features):
+    """The features of FID, from the Inception-v3 of 2015; class probabilities too if the weights have a head."""
+
+    name, dimension = "inception-v3", DIMENSION
 
     def __init__(
         self,
         weights: Weights,
         *,
-        dimension: int = 2048,
-        resize: Resize = "tf1",
+        resize: str = "tf1",
         spatial: bool = False,
         batch_size: int = 32,
         device: torch.device | str = "cpu",
     ) -> None:
-        """dimension: 2048, or 64, 192 or 768 for features of an earlier depth. spatial: also those of sFID.
-
-        batch_size: how many images are worked on at a time, however many come.
-        """
-        if dimension not in TAPS:
-            raise InputError(f"dimension is {dimension}; choose one of {', '.join(map(str, TAPS))}")
-        if spatial and TAPS[dimension] < TAPS[768]:
-            raise InputError(f"spatial features lie deeper than dimension {dimension}; use 768 or 2048")
-        check_resize(resize)
-        if batch_size < 1:
-            raise InputError(f"batch_size is {batch_size}; it must be at least 1")
-        self.name = "inception-v3" if dimension == 2048 else f"inception-v3-{dimension}"
-        self.dimension = dimension
-        self.resize: Resize = resize
-        self.spatial = spatial
+        """resize: a key of `RESIZES`. spatial: also the features of sFID."""
+        super().__init__(batch_size)
+        if resize not in RESIZES:
+            raise InputError(f"resize is {resize!r}; choose one of {', '.join(RESIZES)}")
+        self.resize, self.spatial = resize, spatial
         self.fingerprint = weights.fingerprint
-        self.batch_size = batch_size
         self.device = torch.device(device)
-        self._head = self.head_fingerprint = None
-        if dimension == 2048 and weights.head is not None:
+        self._head = None
+        if weights.head is not None:
             self._head = weights.head.to(self.device)
             # Apart from the fingerprint: features are comparable whatever head the weights have, or none.
             self.head_fingerprint = hashlib.sha256(weights.head.contiguous().cpu().numpy().tobytes()).hexdigest()
         with torch.device("meta"):
-            self._network = Inception(dimension)
-        for layer, (weight, bias) in zip(self._network.convolutions(), weights.convolutions, strict=False):
+            self._network = Inception()
+        for layer, (weight, bias) in zip(self._network.convolutions(), weights.convolutions, strict=True):
             weight = weight.contiguous(memory_format=torch.channels_last)
             state = {"weight": weight.to(self.device), "bias": bias.to(self.device)}
             layer.load_state_dict(state, assign=True)
 
     @classmethod
-    def load(
-        cls,
-        file: str | Path | None = None,
-        *,
-        dimension: int = 2048,
-        resize: Resize = "tf1",
-        spatial: bool = False,
-        batch_size: int = 32,
-        device: torch.device | str = "cpu",
-        download: bool = True,
-    ) -> Self:
-        """With the weights of `file`, else of the installed package that carries them, else downloaded once if allowed."""
-        weights = read_weights(find_weights(file, download))
-        return cls(weights, dimension=dimension, resize=resize, spatial=spatial, batch_size=batch_size, device=device)
+    def load(cls, file: str | Path | None = None, *, download: bool = True, **options: Any) -> Self:
+        """With the weights of `file`, else of the installed package that has them, else downloaded once if allowed."""
+        return cls(read_weights(find_weights(file, download)), **options)
 
     @torch.inference_mode()
-    def __call__(self, images: Tensor | np.ndarray) -> Extracted:
-        """Images as `Features` says -> features (b, dimension), probabilities (b, 1008) and spatial features (b, 2023)."""
-        images = check_images(images)
-        parts = [self._extract(part) for part in images.split(self.batch_size)]
-        if not parts:
-            spatial = torch.empty(0, SPATIAL_DIMENSION) if self.spatial else None
-            probabilities = None if self._head is None else torch.empty(0, len(self._head))
-            return Extracted(torch.empty(0, self.dimension), probabilities, spatial)
-        features, probabilities, spatial = zip(*parts, strict=True)
-        return Extracted(torch.cat(features), _cat(probabilities), _cat(spatial))
-
-    def _extract(self, images: Tensor) -> Extracted:
+    def extract(self, images: Tensor) -> FeaturesByKind:
         # fmt: off
         x = to_pixels(images.to(self.device))                                # b 3 h w
-        x = resize(x, INPUT_SIZE, self.resize)                               # b 3 299 299
-        features, spatial = self._network((x - 128) / 128, self.spatial)     # b d, b s
+        if x.shape[2:] != (INPUT_SIZE, INPUT_SIZE):
+            x = RESIZES[self.resize](x, INPUT_SIZE)                          # b 3 299 299
+        features, spatial = self._network((x - 128) / 128)                   # b d, b s
         # fmt: on
-        probabilities = None if self._head is None else (features @ self._head.T).softmax(dim=1).cpu()
-        return Extracted(features.cpu(), probabilities, None if spatial is None else spatial.cpu())
+        found: FeaturesByKind = {"features": features.cpu()}
+        if self._head is not None:
+            found["probabilities"] = (features @ self._head.T).softmax(dim=1).cpu()
+        if self.spatial:
+            found["spatial"] = spatial.cpu()
+        return found
 
 
-class ClassifierFeatures:
+class ClassifierFeatures(Features):
     """The features of the data set's own small classifier: a thousandth of Inception's cost, and class probabilities.
 
-    Its name carries the classifier's fingerprint: numbers of two classifiers are not comparable.
+    The name includes the classifier's fingerprint: numbers of two classifiers are not comparable.
     """
 
-    resize = "none"
-
     def __init__(self, classifier: Classifier, *, batch_size: int = 256) -> None:
-        """classifier: such as that of a pipeline. batch_size: how many images are worked on at a time, however many come."""
+        """classifier: such as that of a pipeline."""
+        super().__init__(batch_size)
         if not isinstance(classifier, Classifier):
             raise InputError(f"classifier is a {type(classifier).__name__}; expected the Classifier of a model folder")
-        if batch_size < 1:
-            raise InputError(f"batch_size is {batch_size}; it must be at least 1")
         self.fingerprint = classifier.fingerprint()
         self.name = f"classifier:{self.fingerprint[:12]}"
         self.dimension = classifier.feature_width
-        self.batch_size = batch_size
         self._classifier = classifier
 
     @torch.no_grad()
-    def __call__(self, images: Tensor | np.ndarray) -> Extracted:
-        """Images as `Features` says, of the classifier's size -> features (b, d) and probabilities (b, classes)."""
-        images = check_images(images)
+    def extract(self, images: Tensor) -> FeaturesByKind:
         size = self._classifier.config.image_size
         height, width = images.shape[1:3] if images.dtype == torch.uint8 else images.shape[2:]
         if (height, width) != (size, size):
             raise InputError(f"images are {height} x {width}; the classifier takes {size} x {size}")
-        with evaluating(self._classifier):
-            parts = [self._extract(part) for part in images.split(self.batch_size)]
-        if not parts:
-            return Extracted(torch.empty(0, self.dimension), torch.empty(0, self._classifier.num_classes))
-        features, probabilities = zip(*parts, strict=True)
-        return Extracted(torch.cat(features), torch.cat(probabilities))
-
-    def _extract(self, images: Tensor) -> tuple[Tensor, Tensor]:
         weight = self._classifier.head.weight
-        # fmt: off
-        x = self._in_its_channels(to_pixels(images.to(weight.device)))                # b c h w
-        features = self._classifier.features((x / 255).to(weight.dtype))              # b d
-        probabilities = self._classifier.head(features).float().softmax(dim=1)        # b k
-        # fmt: on
-        return features.float().cpu(), probabilities.cpu()
+        with evaluating(self._classifier):
+            # fmt: off
+            x = self._in_its_channels(to_pixels(images.to(weight.device)))                # b c h w
+            features = self._classifier.features((x / 255).to(weight.dtype))              # b d
+            probabilities = self._classifier.head(features).float().softmax(dim=1)        # b k
+            # fmt: on
+        return {"features": features.float().cpu(), "probabilities": probabilities.cpu()}
 
     def _in_its_channels(self, pixels: Tensor) -> Tensor:
         """Grey images are often kept in three equal channels; colour is not turned into grey unasked."""
@@ -193,12 +181,57 @@ class ClassifierFeatures:
         return pixels.clone(memory_format=torch.contiguous_format)
 
 
-def provenance(features: Features, images: Tensor | np.ndarray) -> Provenance:
-    """What the features of these images are made with."""
-    height, width = images.shape[1:3] if images.dtype in (torch.uint8, np.uint8) else images.shape[2:]
-    return Provenance(features.name, features.resize, features.fingerprint, (int(height), int(width)))
+@dataclass(frozen=True)
+class CachedFeatures:
+    """What `extract` found of `count` images. kinds: what there is of each: features, probabilities, spatial."""
+
+    chunks: Chunks
+    count: int
+    provenance: Provenance
+    kinds: tuple[FeatureKind, ...]
+
+    def __len__(self) -> int:
+        return self.count
+
+    def stream(self, kind: FeatureKind) -> Iterator[Tensor]:
+        """Chunk by chunk, (b, d) float32 each: memory for one of them at a time."""
+        for number, rows in enumerate(chunk_ranges(self.count)):
+            values = self.chunks.read(rows).get(kind, np.empty(0))
+            if len(values) < len(rows):
+                place = f"chunk {number} in {self.chunks.folder}"
+                raise InputError(f"{place} is not there or damaged; ranks must share one cache; run the command again")
+            yield torch.from_numpy(values)
+
+    def read(self, kind: FeatureKind) -> Tensor:
+        """All rows in memory, (count, d) float32."""
+        return torch.cat(list(self.stream(kind)))
 
 
-def _cat(parts: tuple[Tensor | None, ...]) -> Tensor | None:
-    present = [part for part in parts if part is not None]
-    return torch.cat(present) if present else None
+def extract(
+    images: ImageSet, features: Features, cache: Path, ranks: Ranks = ALONE, what: str = "features"
+) -> CachedFeatures:
+    """The features of all images; those that are not in the cache are computed now, shared among ranks.
+
+    what: the name of the progress. Returns when all ranks have finished.
+    """
+    made = features.provenance(images.image_size)
+    kinds = tuple(features.widths(images.image_size))
+    facts = {"images": images.facts, "features": dataclasses.asdict(made), "parts": kinds} | features.head_facts
+    chunks, count = Chunks.open(cache, "features", facts), len(images)
+
+    def make(rows: range) -> ChunkArrays:
+        found = features(images.batch(rows.start, rows.stop))
+        for kind, values in found.items():
+            if not bool(values.isfinite().all()):
+                raise InputError(f"{kind} of some images hold NaN or infinity; nothing can be measured with them")
+        return {kind: values.numpy().astype(np.float32) for kind, values in found.items()}
+
+    mine = chunk_ranges(count)[ranks.rank :: ranks.size]
+    missing = {rows: some for rows in mine if (some := chunks.count_missing(rows))}
+    total = sum(map(len, mine))
+    with Progress(total, what, "images", done=total - sum(missing.values()), shown=ranks.first) as progress:
+        for rows, some in missing.items():
+            chunks.complete(rows, make)
+            progress.advance(some)
+    ranks.wait()
+    return CachedFeatures(chunks, count, made, kinds)

@@ -1,10 +1,10 @@
-"""Sets of images to be measured, or to measure against: folders, data sets and sample files."""
+"""Sets of images to be measured, or to measure against: folders, data sets, sample files and reconstructions."""
 
 import hashlib
 import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -16,35 +16,39 @@ from tokencritic.data.sources import has_known_files, open_source
 from tokencritic.data.transforms import Preprocess
 from tokencritic.errors import InputError
 from tokencritic.interop.adm import SampleFile, array_names
+from tokencritic.pipeline import TokenCriticPipeline
 
 _WORKERS = 4  # threads that decode
-# As `token-critic sample` names its images; the grid that lies beside them is none of them.
+# As `token-critic sample` names its images; the grid beside them is none of them.
 _OWN_SAMPLE = re.compile(r"\d+_class(\d+)\.png")
 _SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
 
 
-class ImageSet(Protocol):
-    """Images by number.
+class ImageSet:
+    """The base class of sets of images, which are read by number.
 
     facts: all that decides them, for a JSON and as the key of what is computed from them. image_size: height and width.
+    labels: (n,) int64, or None where they are not known.
     """
 
-    @property
-    def facts(self) -> dict[str, Any]: ...
-    @property
-    def image_size(self) -> tuple[int, int]: ...
-    @property
-    def labels(self) -> np.ndarray | None:
-        """(n,) int64, or None where they are not known."""
-        ...
+    facts: dict[str, Any]
+    image_size: tuple[int, int]
+    labels: np.ndarray | None = None
 
-    def __len__(self) -> int: ...
-    def batch(self, start: int, stop: int, /) -> Tensor | np.ndarray:
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    def batch(self, start: int, stop: int) -> Tensor | np.ndarray:
         """Images start to stop, as `Features` takes them."""
-        ...
+        raise NotImplementedError
+
+    @property
+    def costs(self) -> dict[str, float]:
+        """What an image took, for a JSON; empty for images that were not made here."""
+        return {}
 
 
-class SourceImages:
+class SourceImages(ImageSet):
     """The images of a data set. With a size they are cropped and resized to it; without, all must have one size.
 
     num: only so many, evenly spaced.
@@ -119,15 +123,14 @@ class FlatFolder(Source):
         return {"kind": "images", "examples": len(self), "state": _state(self.folder, self._names)}
 
 
-class SampleImages:
+class SampleImages(ImageSet):
     """The images of an .npz as ADM writes them, `arr_0` uint8 (n, h, w, c), read as they are asked for; labels `arr_1`."""
 
     def __init__(self, file: Path) -> None:
         self._samples = samples = SampleFile(file)
         self.labels, self.image_size = samples.labels, (samples.shape[1], samples.shape[2])
-        with file.open("rb") as opened:
-            digest = hashlib.file_digest(opened, "sha256").hexdigest()
-        self.facts = {"kind": "npz", "num": len(samples), "image_shape": list(samples.shape[1:]), "sha256": digest}
+        shape = list(samples.shape[1:])
+        self.facts = {"kind": "npz", "num": len(samples), "image_shape": shape, "sha256": file_digest(file)}
 
     def __len__(self) -> int:
         return len(self._samples)
@@ -137,11 +140,29 @@ class SampleImages:
         return self._samples.read(start, stop)
 
 
+class Reconstructions(ImageSet):
+    """Images after the tokenizer has encoded and decoded them: what generation cannot be better than."""
+
+    def __init__(self, pipe: TokenCriticPipeline, images: ImageSet, batch_size: int = 64) -> None:
+        self.pipe, self.images, self.batch_size = pipe, images, batch_size
+        self.image_size, self.labels = images.image_size, images.labels
+        models = {"tokenizer": pipe.tokenizer.fingerprint()}
+        self.facts = {"kind": "reconstructions", "of": images.facts, "models": models}
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def batch(self, start: int, stop: int) -> Tensor:
+        """Float (b, c, h, w) in [0, 1]."""
+        tokens = self.pipe.encode(self.images.batch(start, stop), self.batch_size)
+        return self.pipe.images(tokens, "pt", self.batch_size)
+
+
 def open_images(path: str | Path, labels: str | Path | None = None, num: int | None = None) -> ImageSet:
     """The images at a path: an .npz with `arr_0`, a folder of images, or any data set that `open_source` knows.
 
-    labels: an .npy of one integer per image, where the images do not bring them. num: only so many, evenly spaced; not of
-    an .npz with `arr_0`.
+    labels: an .npy of one integer per image, where the images have none. num: only so many, evenly spaced; not of an .npz
+    with `arr_0`.
     """
     path = Path(path)
     if "arr_0" in array_names(path):
@@ -155,6 +176,12 @@ def open_images(path: str | Path, labels: str | Path | None = None, num: int | N
     if labels is not None:
         images.labels = _read_labels(Path(labels), len(images))
     return images
+
+
+def file_digest(file: Path) -> str:
+    """The SHA-256 of a file, in hex."""
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def _has_folders(path: Path) -> bool:

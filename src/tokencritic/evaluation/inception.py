@@ -1,30 +1,57 @@
-"""The Inception-v3 of December 2015 that FID is defined with, as its TensorFlow graph has it.
+"""The Inception-v3 of December 2015 that FID is defined with, as its TensorFlow graph has it, and its input resize.
 
 It differs from later Inceptions in two ways that move every number: its average pools count no padding, and its last block
 pools by maximum. Batch normalisation is folded into the convolutions when the weights are read.
 """
 
-from typing import NamedTuple
-
+import numpy as np
 import torch
 import torch.nn.functional as F
+from PIL import Image
 from torch import Tensor, nn
 
 INPUT_SIZE = 299
+DIMENSION = 2048
 NUM_CLASSES = 1008
-# After how many layers the features of each dimension are taken: before the second, third and fourth stage, and last.
-TAPS = {64: 4, 192: 7, 768: 15, 2048: 18}
 # sFID: the first 7 channels of the block "mixed_6", 17 x 17 places.
-SPATIAL_DIMENSION = 17 * 17 * 7
 _SPATIAL_LAYERS = 14
 _SPATIAL_CHANNELS = 7
 
 
-class Activations(NamedTuple):
-    """features: (b, d). spatial: (b, 2023), place by place, or None where it was not asked for."""
+def resize_tf1(pixels: Tensor, size: int) -> Tensor:
+    """The bilinear resize of TensorFlow 1 in the original graph: corners at the corner, no antialiasing.
 
-    features: Tensor
-    spatial: Tensor | None
+    pixels: float32 (b, c, h, w) in [0, 255] -> (b, c, size, size).
+    """
+    return _interpolate(_interpolate(pixels, size, 3), size, 2)
+
+
+def _interpolate(pixels: Tensor, size: int, dim: int) -> Tensor:
+    """Along one dimension. Output i lies at input i * old / new, in float32 as in the graph; beyond the last, the last."""
+    old = pixels.shape[dim]
+    places = torch.arange(size, dtype=torch.float32, device=pixels.device) * torch.tensor(
+        old / size, dtype=torch.float32
+    )
+    low = places.long()
+    high = (low + 1).clamp(max=old - 1)
+    share = (places - low).view(-1, *[1] * (3 - dim))
+    start = pixels.index_select(dim, low)
+    return start + (pixels.index_select(dim, high) - start) * share
+
+
+def resize_clean(pixels: Tensor, size: int) -> Tensor:
+    """Pillow's antialiased bicubic resize in floating point (Parmar et al., "On aliased resizing", 2022).
+
+    pixels: float32 (b, c, h, w) in [0, 255] -> (b, c, size, size).
+    """
+    planes = pixels.flatten(0, 1).cpu().numpy()
+    resized = [Image.fromarray(plane).resize((size, size), Image.Resampling.BICUBIC) for plane in planes]
+    stacked = torch.from_numpy(np.array([np.asarray(plane) for plane in resized], np.float32)).clamp_(0, 255)
+    return stacked.view(*pixels.shape[:2], size, size).to(pixels.device)
+
+
+# The choice moves FID by more than many papers' differences.
+RESIZES = {"tf1": resize_tf1, "clean": resize_clean}
 
 
 class Convolution(nn.Module):
@@ -63,9 +90,9 @@ class AveragePool(nn.Module):
 
 
 class Inception(nn.Module):
-    """Images to features. `dimension` names the depth at which they are taken; layers beyond it are not made."""
+    """The network from images to the features of its last pooling layer."""
 
-    def __init__(self, dimension: int = 2048) -> None:
+    def __init__(self) -> None:
         super().__init__()
         layers = [
             Convolution(3, 32, 3, stride=2, padded=False),
@@ -84,21 +111,21 @@ class Inception(nn.Module):
             _block_e(1280, AveragePool()),
             _block_e(2048, nn.MaxPool2d(3, stride=1, padding=1)),
         ]
-        self.layers = nn.ModuleList(layers[: TAPS[dimension]])
+        self.layers = nn.ModuleList(layers)
 
     def convolutions(self) -> list[Convolution]:
         """All of them, in the order in which `weights.py` names them."""
         return [module for module in self.modules() if isinstance(module, Convolution)]
 
-    def forward(self, x: Tensor, spatial: bool = False) -> Activations:
-        """x: (b, 3, 299, 299) in [-1, 1). Returns features (b, d) and, if asked for, spatial features (b, 2023)."""
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """x: (b, 3, 299, 299) in [-1, 1). Returns features (b, 2048) and spatial features (b, 2023), place by place."""
         x = x.contiguous(memory_format=torch.channels_last)
-        places = None
-        for number, layer in enumerate(self.layers, start=1):
+        for layer in self.layers[:_SPATIAL_LAYERS]:
             x = layer(x)
-            if spatial and number == _SPATIAL_LAYERS:
-                places = x[:, :_SPATIAL_CHANNELS].permute(0, 2, 3, 1).flatten(1)
-        return Activations(x.mean((2, 3)), places)
+        spatial = x[:, :_SPATIAL_CHANNELS].permute(0, 2, 3, 1).flatten(1)
+        for layer in self.layers[_SPATIAL_LAYERS:]:
+            x = layer(x)
+        return x.mean((2, 3)), spatial
 
 
 def _chain(inputs: int, *convolutions: tuple[int, int | tuple[int, int]]) -> list[Convolution]:

@@ -1,9 +1,9 @@
-"""Measures that compare sets of points by their neighbourhoods: precision, recall, density, coverage.
+"""Improved precision and recall (Kynkaanniemi et al., 2019): two sets of points compared by their neighbourhoods.
 
-A set of points is described by balls: around each point, as wide as the distance to its k-th nearest neighbour. Distances
-come from float32 matrix products, a block at a time, so that memory does not grow with the number of pairs. Their rounding
-error has a bound; where it could decide a comparison, the pair is computed again in float64 from the differences. So the
-answers are those of a float64 computation over all pairs, also for points that lie exactly on a ball, as duplicates do.
+A set of points is described by balls: around each point, with the distance to its k-th nearest neighbour as radius.
+Distances come from float32 matrix products, a block at a time, so that memory does not grow with the number of pairs. Their
+rounding error has a bound. Where it could decide a comparison, the pair is computed again in float64 from the differences.
+So the answers are those of a float64 computation over all pairs, also for points exactly on a ball, as duplicates are.
 """
 
 import math
@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from tokencritic.errors import InputError
+from tokencritic.evaluation.metrics import check_pair
 
 _BLOCK = 2048  # points on each side of a block of distances
 _SPARE = 5  # neighbours kept beyond the k-th; more than that within the rounding error, and a row is looked at again
@@ -25,35 +26,21 @@ _CROWDED = 64  # such rows at a time
 _EXACT_VALUES = 1 << 20  # numbers worked on at a time in float64
 
 
-class PrecisionRecall(NamedTuple):
-    precision: float
-    recall: float
+class Hits(NamedTuple):
+    """For each point, 1 if it lies in a ball of the other set, else 0: fake (m,), real (n,), float64.
 
-
-class DensityCoverage(NamedTuple):
-    density: float
-    coverage: float
-
-
-class Neighbours(NamedTuple):
-    """A number for each point, float64: fake (m,), real (n,). Their means, and how far they spread, are the measures'."""
+    Precision is the mean of `fake`, recall that of `real`.
+    """
 
     fake: Tensor
     real: Tensor
 
 
-def precision_recall(real: Tensor, fake: Tensor, k: int = 3) -> PrecisionRecall:
-    """Improved precision and recall (Kynkaanniemi et al., 2019). real: (n, d), fake: (m, d), any floating type.
+def precision_recall(real: Tensor, fake: Tensor, k: int = 3) -> Hits:
+    """Which fake points lie in a ball around a real one, and which real points in a ball around a fake one.
 
-    Precision: the share of fake points that lie in a ball around a real one. Recall: the share of real points that lie in
-    a ball around a fake one. A point on the surface lies in the ball.
+    real: (n, d), fake: (m, d), any floating type. A point on the surface lies in the ball.
     """
-    found = precision_recall_rows(real, fake, k)
-    return PrecisionRecall(float(found.fake.mean()), float(found.real.mean()))
-
-
-def precision_recall_rows(real: Tensor, fake: Tensor, k: int = 3) -> Neighbours:
-    """What precision and recall are the means of: 1 for each point that lies in a ball of the other set, else 0."""
     reals, fakes = _prepare(real, fake, k)
     with _full_precision():
         real_radii, fake_radii = _radii(reals, k), _radii(fakes, k)
@@ -61,33 +48,7 @@ def precision_recall_rows(real: Tensor, fake: Tensor, k: int = 3) -> Neighbours:
         for rows, columns, products in _product_blocks(reals, fakes):
             fake_hit[columns] |= _hit(products, reals, real_radii, rows, fakes, columns, fake_hit[columns])
             real_hit[rows] |= _hit(products.T, fakes, fake_radii, columns, reals, rows, real_hit[rows])
-    return Neighbours(fake_hit.double(), real_hit.double())
-
-
-def density_coverage(real: Tensor, fake: Tensor, k: int = 5) -> DensityCoverage:
-    """Density and coverage (Naeem et al., 2020). real: (n, d), fake: (m, d), any floating type.
-
-    Density: in how many balls around real points a fake one lies, on average, divided by k. Coverage: the share of the
-    balls around real points that hold a fake one. A point on the surface lies in the ball.
-    """
-    found = density_coverage_rows(real, fake, k)
-    return DensityCoverage(float(found.fake.sum()) / (k * len(fake)), float(found.real.mean()))
-
-
-def density_coverage_rows(real: Tensor, fake: Tensor, k: int = 5) -> Neighbours:
-    """What density and coverage are made of: in how many balls each fake point lies; 1 for each ball that holds any."""
-    reals, fakes = _prepare(real, fake, k)
-    with _full_precision():
-        radii = _radii(reals, k)
-        balls = torch.zeros(len(fake), dtype=torch.int64, device=fake.device)
-        covered = torch.zeros(len(real), dtype=torch.bool, device=real.device)
-        for rows, columns, products in _product_blocks(reals, fakes):
-            inside, unsure = _inside(products, reals, radii, rows, fakes, columns)
-            ball, point = unsure.nonzero(as_tuple=True)
-            inside[ball, point] = _inside_exactly(reals, radii, ball + rows.start, fakes, point + columns.start)
-            balls[columns] += inside.sum(0)
-            covered[rows] |= inside.any(1)
-    return Neighbours(balls.double(), covered.double())
+    return Hits(fake_hit.double(), real_hit.double())
 
 
 @dataclass(frozen=True)
@@ -111,19 +72,14 @@ class _Points:
 def _prepare(real: Tensor, fake: Tensor, k: int) -> tuple[_Points, _Points]:
     if k < 1:
         raise InputError(f"k is {k}; it must be at least 1")
+    check_pair(real, fake)
     for name, features in (("real", real), ("fake", fake)):
-        if features.ndim != 2 or features.shape[1] != real.shape[1] or not features.is_floating_point():
-            raise InputError(
-                f"{name} is {features.dtype} {tuple(features.shape)}; expected floats (n, {real.shape[-1]})"
-            )
         if len(features) <= k:
             raise InputError(f"{name} holds {len(features)} points; {k} neighbours of each need at least {k + 1}")
     centre = real.mean(0, dtype=torch.float64).to(real.dtype)
     # The extremes of each dimension tell as much as all values would, without a copy of them.
     extremes = torch.stack([extreme for features in (real, fake) for extreme in features.aminmax(dim=0)])
     largest = (extremes - centre).abs().max()
-    if not bool(largest.isfinite()):
-        raise InputError("real or fake holds NaN or infinity")
     # A power of two rounds nothing; with it, squares neither overflow nor vanish.
     scale = 2.0 ** -math.frexp(float(largest))[1]
     dimension = real.shape[1]
@@ -161,10 +117,10 @@ def _product_blocks(left: _Points, right: _Points) -> Iterator[tuple[slice, slic
             yield rows, columns, block @ right.block(columns).T
 
 
-def _inside(
-    products: Tensor, balls: _Points, radii: Tensor, rows: slice, points: _Points, columns: slice
-) -> tuple[Tensor, Tensor]:
-    """Which points lie in which balls, and for which pairs that is not certain: (balls, points) bool both.
+def _hit(
+    products: Tensor, balls: _Points, radii: Tensor, rows: slice, points: _Points, columns: slice, known: Tensor
+) -> Tensor:
+    """Which points lie in any of the balls: (points,) bool. Those `known` to be hit are not computed again in float64.
 
     products: (balls, points). radii: squared, exact.
     """
@@ -176,24 +132,12 @@ def _inside(
     doubt = ((balls.slack[rows] + 4 * _ROUNDING * scaled) / 2).float()[:, None]   # balls 1
     unsure = margin.abs_().sub_(doubt) < (points.slack[columns] / 2).float()      # balls points
     # fmt: on
-    return inside, unsure
-
-
-def _inside_exactly(balls: _Points, radii: Tensor, rows: Tensor, points: _Points, columns: Tensor) -> Tensor:
-    """The same for single pairs, (p,) each, in float64."""
-    return _exact(balls.features, rows, points.features, columns) <= radii[rows]
-
-
-def _hit(
-    products: Tensor, balls: _Points, radii: Tensor, rows: slice, points: _Points, columns: slice, known: Tensor
-) -> Tensor:
-    """Which points lie in any of the balls: (points,) bool. Those `known` to be hit cost no second look."""
-    inside, unsure = _inside(products, balls, radii, rows, points, columns)
     if not bool(unsure.any()):
         return inside.any(0)
     hit = (inside & ~unsure).any(0) | known
     point, ball = (unsure & ~hit).T.nonzero(as_tuple=True)
-    hit[point[_inside_exactly(balls, radii, ball + rows.start, points, point + columns.start)]] = True
+    distances = _exact(balls.features, ball + rows.start, points.features, point + columns.start)
+    hit[point[distances <= radii[ball + rows.start]]] = True
     return hit
 
 

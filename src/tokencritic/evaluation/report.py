@@ -3,39 +3,38 @@
 import csv
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tokencritic.evaluation.evaluate import Evaluation, Measure, Measured
+from tokencritic.evaluation.evaluate import Evaluation, MetricName
+from tokencritic.evaluation.metrics import MetricValue
 from tokencritic.files import write_atomically
 
-TITLES: Mapping[Measure, str] = {
+TITLES: Mapping[MetricName, str] = {
     "fid": "FID",
     "sfid": "sFID",
     "kid": "KID",
     "is": "IS",
     "precision": "precision",
     "recall": "recall",
-    "density": "density",
-    "coverage": "coverage",
     "accuracy": "accuracy",
 }
 _NOISE_ON: Mapping[str, str] = {"logit": " on logits", "odds": " by the odds"}
-_DECIMALS: Mapping[Measure, int] = {"fid": 2, "sfid": 2, "kid": 5, "is": 2}
+_DECIMALS: Mapping[MetricName, int] = {"fid": 2, "sfid": 2, "kid": 5, "is": 2}
 
 
-def number(name: Measure, measured: Measured) -> str:
-    """A value and, where it is known, its spread."""
+def number(name: MetricName, metric: MetricValue) -> str:
+    """A value and, if it is known, its standard deviation."""
     digits = _DECIMALS.get(name, 3)
-    if name == "fid" and measured.value < 1:  # by a small classifier's features it is a fraction of 1
+    if name == "fid" and metric.value < 1:  # by a small classifier's features it is a fraction of 1
         digits = 3
-    spread = "" if math.isnan(measured.spread) else f" ± {measured.spread:.{digits}f}"
-    return f"{measured.value:.{digits}f}{spread}"
+    std = "" if math.isnan(metric.std) else f" ± {metric.std:.{digits}f}"
+    return f"{metric.value:.{digits}f}{std}"
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Markdown that is also readable as it stands: columns are aligned, the first to the left, the others to the right."""
+    """A Markdown table with aligned columns, the first to the left, the others to the right."""
     widths = [max(len(line[column]) for line in (header, *rows)) for column in range(len(header))]
 
     def line(cells: Sequence[str]) -> str:
@@ -47,17 +46,17 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def evaluation_table(named: Mapping[str, Evaluation]) -> str:
-    """One column for each of some evaluations of the same measures, by name; one row for each measure."""
+    """One column for each of some evaluations of the same metrics, by name; one row for each metric."""
     first = next(iter(named.values()))
     rows = [
-        [TITLES[name], *(number(name, one.measures[name]) for one in named.values()), first.measures[name].over]
-        for name in first.measures
+        [TITLES[name], *(number(name, one.metrics[name]) for one in named.values()), first.metrics[name].std_over]
+        for name in first.metrics
     ]
-    return table(["", *named, "spread over"], rows)
+    return table(["", *named, "std over"], rows)
 
 
 def explain(facts: Mapping[str, Any]) -> str:
-    """What the numbers below it were measured with: features, resize, reference."""
+    """What numbers were measured with: features, resize, reference."""
     features, reference = facts["features"], facts["reference"]
     size = " x ".join(map(str, features["image_size"]))
     name, mark = features["name"], features["fingerprint"][:12]
@@ -89,25 +88,21 @@ def settings_text(settings: Mapping[str, Any]) -> str:
 
 
 def write_json(file: str | Path, value: Any) -> None:
-    """Whole or not at all; folders above it are made. What is not known, NaN, becomes null."""
+    """Write a JSON file atomically; missing folders are made. NaN, what is not known, becomes null."""
     text = json.dumps(_known(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     _write(Path(file), lambda path: path.write_text(text, encoding="utf-8"))
 
 
 def write_csv(file: str | Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """One line for each row, all of the same keys; whole or not at all. None and NaN are empty cells."""
+    """Write a CSV file atomically, one line for each row, all of the same keys. None and NaN are empty cells."""
 
     def write(path: Path) -> None:
         with path.open("w", newline="", encoding="utf-8") as opened:
             writer = csv.DictWriter(opened, list(rows[0]))
             writer.writeheader()
-            writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
+            writer.writerows(map(_known, rows))
 
     _write(Path(file), write)
-
-
-def _cell(value: Any) -> Any:
-    return "" if _known(value) is None else value
 
 
 def _known(value: Any) -> Any:
@@ -118,6 +113,6 @@ def _known(value: Any) -> Any:
     return None if isinstance(value, float) and math.isnan(value) else value
 
 
-def _write(file: Path, write: Any) -> None:
+def _write(file: Path, write: Callable[[Path], Any]) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(file, write)

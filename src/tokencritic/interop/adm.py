@@ -1,7 +1,7 @@
 """The sample files of ADM (guided-diffusion), the form in which samples are handed round to be measured.
 
 An .npz with `arr_0`, uint8 (n, h, w, 3), and often `arr_1`, integer labels (n,). Reference files have the same `arr_0`, with
-statistics beside it, which `tokencritic.evaluation.read_statistics` reads. Nothing is unpickled.
+statistics beside it, which `tokencritic.evaluation.reference.read_statistics` reads. Nothing is unpickled.
 """
 
 import math

@@ -16,7 +16,6 @@ from PIL import Image
 from torch import Tensor
 
 from tokencritic.errors import InputError
-from tokencritic.evaluation.tune import own_settings
 from tokencritic.pictures import image_grid
 from tokencritic.pipeline import TokenCriticPipeline
 from tokencritic.pretrained import place_of

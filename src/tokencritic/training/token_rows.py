@@ -15,7 +15,7 @@ from tokencritic.data.tokens import TokenArrays
 from tokencritic.distribution import unwrapped
 from tokencritic.errors import InputError
 from tokencritic.image_forms import to_pil
-from tokencritic.pictures.grids import grid
+from tokencritic.pictures.grids import image_grid
 from tokencritic.randomness import example_seeds
 from tokencritic.sampling.starts import sample
 from tokencritic.tokenizers.tokenizer import Tokenizer
@@ -122,4 +122,4 @@ class TokenTask(Task[Any]):
             labels = [column * self.num_classes // _COLUMNS for column in range(_COLUMNS)] * _ROWS
         tokens = sample(*self.sampler(unwrapped(network)), labels, range(_COLUMNS * _ROWS), steps=_STEPS)
         images = self.tokenizer.decode(tokens).float().cpu().permute(0, 2, 3, 1).numpy()
-        return {"samples": grid([to_pil(image) for image in images], _COLUMNS)}
+        return {"samples": image_grid([to_pil(image) for image in images], _COLUMNS)}

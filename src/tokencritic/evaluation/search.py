@@ -1,8 +1,9 @@
-"""The best settings of a sampler for a model: trials near the first and anywhere, halved on growing sample counts."""
+"""One model measured at many settings: every combination of some, or tuned by successive halving."""
 
 import dataclasses
+import itertools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,22 +11,25 @@ from typing import Any
 import numpy as np
 
 from tokencritic.errors import InputError
-from tokencritic.evaluation.evaluate import Meter
+from tokencritic.evaluation.evaluate import Evaluation, Meter
 from tokencritic.evaluation.report import write_json
-from tokencritic.evaluation.samples import SampleSets, effective
-from tokencritic.evaluation.sweep import WITHOUT_NOISE
+from tokencritic.evaluation.samples import ModelSamples, SampleSets, effective
+from tokencritic.evaluation.tuned_settings import at_passes, evidence_file
 from tokencritic.models.saved import read_json
 from tokencritic.pipeline import TokenCriticPipeline
 from tokencritic.pipeline_folder import PIPELINE
+from tokencritic.sampling.loop import Temperature
 from tokencritic.sampling.scorers import NoiseOn
 from tokencritic.sampling.settings import REVOKING, Sampler, SamplingSettings
 
-TUNED = "tuned"
+# Values for every sampler under None; those of a sampler by its name, which then has no others.
+Axis = Mapping[Sampler | None, Sequence[Any]]
+
+WITHOUT_NOISE: frozenset[Sampler] = frozenset({"chance", "random", "halton"})
 TUNING_SEED = 2**56  # of the first image: far from the seeds of an evaluation, which must not measure what was tuned on
 
-# Ranges of the search; noise on a logarithmic scale. A temperature falls from end + fall to end. One number says when
-# the critic chooses: first until a time above 0, where it is positive, or only from a time below 1 on, where it is negative;
-# near 0 all the time.
+# Ranges of tuning, noise on a logarithmic scale. A temperature falls from end + fall to end. One number gives the critic
+# window: if positive, the critic is active until a time above 0; if negative, from a time below 1 on; near 0, all the time.
 _CONFIDENCE_NOISES = (2.0, 32.0)
 _CRITIC_NOISES: dict[NoiseOn, tuple[float, float]] = {
     "probability": (0.1, 4.0),
@@ -34,11 +38,79 @@ _CRITIC_NOISES: dict[NoiseOn, tuple[float, float]] = {
 }
 _ENDS, _FALLS, _GUIDANCES, _TIMES = (0.4, 1.1), (0.0, 0.7), (1.1, 4.0), (-1.0, 1.0)
 _ALL_THE_TIME = 0.15
-# Half of the trials are no further than this share of a range from the first, which somebody had reason to begin with.
+# Half of the trials are no further than this share of a range from the first, which the user chose.
 _NEAR = 0.15
-# Powers of 1/x with x^5 = x + 1: multiples of them, modulo 1, leave no large hole in the cube (Roberts, 2018), so that few
-# trials see more of it than random ones would.
+# Powers of 1/x with x^5 = x + 1: multiples of them, modulo 1, cover the cube more evenly than random points (Roberts, 2018).
 _STRIDES = 1.1673039782614187 ** -np.arange(1.0, 5.0)
+
+
+def settings_grid(
+    samplers: Sequence[Sampler], axes: Mapping[str, Axis], start: Callable[[Sampler], SamplingSettings]
+) -> list[SamplingSettings]:
+    """All combinations of values for each sampler, once each, in the order in which the values were given.
+
+    axes: by the name of a setting; one without values stays as the sampler starts. start: the settings of a sampler.
+    """
+    if not samplers:
+        raise InputError("samplers is empty; name at least one")
+    found: list[SamplingSettings] = []
+    for sampler in samplers:
+        values = {name: axis.get(sampler, axis.get(None, ())) for name, axis in axes.items()}
+        if sampler in WITHOUT_NOISE:
+            values["selection_noise"] = ()
+        given = {name: some for name, some in values.items() if some}
+        own = start(sampler)
+        combinations = (dict(zip(given, some, strict=True)) for some in itertools.product(*given.values()))
+        found += [dataclasses.replace(own, **changes) for changes in combinations]
+    return list(dict.fromkeys(found))
+
+
+def sweep(
+    sets: SampleSets,
+    meter: Meter,
+    settings: Sequence[SamplingSettings],
+    on_row: Callable[[list[dict[str, Any]]], None] | None = None,
+) -> list[dict[str, Any]]:
+    """One row for each of the settings: what they are, what they cost, and the metrics.
+
+    on_row: called with the rows so far after each one. The cache holds what was done before an interruption.
+    """
+    rows: list[dict[str, Any]] = []
+    for number, one in enumerate(settings):
+        samples = sets.of(one)
+        rows.append(row_of(samples, meter(samples, f"settings {number + 1} of {len(settings)}")))
+        if on_row is not None:
+            on_row(rows)
+    return rows
+
+
+def row_of(samples: Sequence[ModelSamples], found: Evaluation) -> dict[str, Any]:
+    """An evaluation as one flat row. seconds_per_image: of sampling, as it was when the samples were made."""
+    made: dict[str, Any] = dict(samples[0].facts["settings"])
+    start, end = made.pop("temperature")
+    row = {
+        "sampler": made.pop("sampler"),
+        "steps": made.pop("steps"),
+        "temperature_start": start,
+        "temperature_end": end,
+        **made,
+        "passes": samples[0].passes,
+        "seconds_per_image": sum(one.seconds for one in samples) / len(samples),
+        "num": len(samples[0]),
+        "seed_sets": len(samples),
+    }
+    for name, metric in found.metrics.items():
+        row |= {name: metric.value, f"{name}_std": metric.std}
+    return row
+
+
+def parse_temperature(text: str) -> Temperature:
+    """ "0.9" -> 0.9 and "1.1:0.7" -> (1.1, 0.7), from start to end."""
+    start, colon, end = text.partition(":")
+    try:
+        return (float(start), float(end)) if colon else float(start)
+    except ValueError as error:
+        raise InputError(f"temperature {text!r} is no number and no START:END") from error
 
 
 @dataclass(frozen=True)
@@ -69,10 +141,9 @@ class Tuning:
 
 
 def rounds(budget: int, first: int) -> list[tuple[int, int]]:
-    """(how many trials, how many images of each) of every round: as many trials as the budget of images allows.
+    """The number of trials and of images of each in every round: as many trials as the budget of images allows.
 
-    Each round keeps the better half and doubles the images, those of the round before among them; the last decides between
-    two.
+    Each round keeps the better half and doubles the images, those of the round before included. The last has two trials.
     """
     if first < 2:
         raise InputError(f"first is {first}; the first round needs at least 2 images for each trial")
@@ -108,16 +179,15 @@ def tune(
     seed: int = 0,
     on_round: Callable[[list[Trial]], None] | None = None,
 ) -> Tuning:
-    """Search temperature, selection noise, when the critic chooses and, where the generator allows it, guidance, for the
-    lowest FID.
+    """Find the temperature, selection noise, critic window and, if the generator has it, guidance of the lowest FID.
 
-    start: the first trial; the others have its sampler and all of it that is not sought. passes: network passes per image;
-    each trial has the steps that come nearest to them from below. budget: images in all. first: images of each trial in
-    the first round. seed: of the search. on_round: called after each round with its trials, the best first.
+    start: the first trial; the others have its sampler and all of its settings that are not tuned. passes: network passes per
+    image; each trial has the steps that come nearest to them from below. budget: images in all. first: images of each trial
+    in the first round. seed: of the trials' settings. on_round: called after each round with its trials, the best first.
     """
     plan = rounds(budget, first)
-    meter = dataclasses.replace(meter, measures=("fid",), resamples=0)
-    sets = dataclasses.replace(sets, seed=TUNING_SEED + sets.seed, seeds=1)
+    meter = dataclasses.replace(meter, metrics=("fid",), resamples=0)
+    sets = dataclasses.replace(sets, seed=TUNING_SEED + sets.seed, seed_sets=1)
     trials = [Trial(settings, {}) for settings in draw_settings(sets.pipe, start, passes, plan[0][0], seed)]
     done: list[Trial] = []
     facts: dict[str, Any] = {}
@@ -126,7 +196,7 @@ def tune(
         for place, trial in enumerate(trials):
             what = f"round {number + 1} of {len(plan)}, trial {place + 1} of {kept}"
             found = meter(sets.of(trial.settings, num=count), what)
-            trial.fids[count] = found.measures["fid"].value
+            trial.fids[count] = found.metrics["fid"].value
             facts = found.facts
         trials.sort(key=lambda trial: trial.last)
         if on_round is not None:
@@ -137,8 +207,9 @@ def tune(
 def draw_settings(
     pipe: TokenCriticPipeline, start: SamplingSettings, passes: int, count: int, seed: int
 ) -> list[SamplingSettings]:
-    """`start`, and `count` - 1 settings of its sampler, half of them near it, with its guidance, and half anywhere in the
-    ranges, both spread evenly from a random place; all of the same passes.
+    """`start` and `count` - 1 settings of its sampler at the same passes, half of them near it and half anywhere.
+
+    Both halves are spread evenly from a random place. Those near `start` have its guidance.
     """
     sampler = start.chosen_sampler(pipe.critic is not None)
     rng = np.random.default_rng(seed)
@@ -182,37 +253,6 @@ def _place(settings: dict[str, Any], noises: tuple[float, float]) -> np.ndarray:
     return np.array([np.interp(value, ends, (0, 1)) for value, ends in zip(values, ranges, strict=True)])
 
 
-def at_passes(pipe: TokenCriticPipeline, settings: SamplingSettings, passes: int) -> SamplingSettings:
-    """The settings with the steps that `steps_for` finds; a critic that would never get to choose hands over later."""
-    while True:
-        fitted = dataclasses.replace(settings, steps=steps_for(pipe, settings, passes))
-        try:
-            fitted.check_critic_chooses(pipe.tokenizer.num_tokens, pipe.critic is not None)
-        except InputError:
-            settings = dataclasses.replace(settings, critic_until=round(max(0.0, settings.critic_until - 0.05), 2))
-        else:
-            return fitted
-
-
-def steps_for(pipe: TokenCriticPipeline, settings: SamplingSettings, passes: int) -> int:
-    """The fewest steps that come nearest to so many network passes per image, from below."""
-    num_tokens, has_critic = pipe.tokenizer.num_tokens, pipe.critic is not None
-    best, most = 0, 0
-    for steps in range(1, 2 * passes + 1):  # a sampler that skips steps without effect takes more steps than passes
-        needed = dataclasses.replace(settings, steps=steps).passes(num_tokens, has_critic)
-        if most < needed <= passes:
-            best, most = steps, needed
-    if best == 0:
-        least = dataclasses.replace(settings, steps=1).passes(num_tokens, has_critic)
-        raise InputError(f"passes is {passes}; one step of these settings takes {least} already")
-    return best
-
-
-def evidence_file(folder: Path, sampler: Sampler, passes: int) -> Path:
-    """Where the evidence of a tuning lies."""
-    return folder / f"tuning-{sampler}-{passes}.json"
-
-
 def write_evidence(folder: Path, pipe: TokenCriticPipeline, passes: int, found: Tuning) -> Path:
     """Every trial beside the model, the best first, with what they were measured with."""
     sampler = found.best.chosen_sampler(pipe.critic is not None)
@@ -225,62 +265,6 @@ def write_evidence(folder: Path, pipe: TokenCriticPipeline, passes: int, found: 
     best = {"sampler": sampler, "passes": passes, "best": dataclasses.asdict(found.best), "images": found.images}
     write_json(file, {**best, **facts, "models": found.facts["images"]["models"], "trials": trials})
     return file
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """What a tuning found best. passes: at which. models: fingerprints of the parts that it was made with, by name."""
-
-    settings: SamplingSettings
-    passes: int
-    models: dict[str, str]
-
-    def worth(self, pipe: TokenCriticPipeline, passes: int) -> str:
-        """ "tuned", if that is true of this model at so many passes, or in what it is not."""
-        for name, made_with in self.models.items():
-            part = pipe.parts.get(name)
-            if part is None or part.fingerprint() != made_with:
-                return f"tuned for another {name}"
-        return TUNED if self.passes == passes else f"tuned at {self.passes} passes"
-
-
-def read_evidence(folder: Path, sampler: Sampler, passes: int) -> Evidence | None:
-    """What was found best for a sampler: at these passes, else at those nearest to them; None without any."""
-    files = {}
-    for file in sorted(folder.glob(f"tuning-{sampler}-*.json")):
-        number = file.stem.rsplit("-", maxsplit=1)[1]
-        if number.isdecimal():
-            files[int(number)] = file
-    if not files:
-        return None
-    nearest = min(files, key=lambda number: abs(number - passes))
-    file = files[nearest]
-    try:
-        found = read_json(file)
-        return Evidence(SamplingSettings(**found["best"]), nearest, dict(found["models"]))
-    except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{file} is not what tuning wrote: {error}") from error
-
-
-def settings_at(folder: Path, pipe: TokenCriticPipeline, sampler: Sampler, passes: int) -> SamplingSettings:
-    """The settings of a sampler at so many passes: those that tuning found best where it was run, else the model's own."""
-    return settings_from(read_evidence(folder, sampler, passes), pipe, sampler, passes)
-
-
-def settings_from(found: Evidence | None, pipe: TokenCriticPipeline, sampler: Sampler, passes: int) -> SamplingSettings:
-    """As `settings_at`, with what `read_evidence` gave."""
-    settings = pipe.settings(sampler=sampler) if found is None else found.settings
-    return at_passes(pipe, dataclasses.replace(settings, sampler=sampler, candidates=1), passes)
-
-
-def own_settings(folder: Path, pipe: TokenCriticPipeline, sampler: Sampler) -> SamplingSettings:
-    """What suits a sampler of a model, without rejection: the model's defaults for the sampler that they are made for; for
-    another what `settings_at` finds, at the network passes of those defaults.
-    """
-    plain, has_critic = pipe.settings(candidates=1), pipe.critic is not None
-    if sampler == plain.chosen_sampler(has_critic):
-        return dataclasses.replace(plain, sampler=sampler)
-    return settings_at(folder, pipe, sampler, plain.passes(pipe.tokenizer.num_tokens, has_critic))
 
 
 def write_defaults(folder: Path, settings: SamplingSettings) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 from tokencritic.evaluation.evaluate import Evaluation, Meter
 from tokencritic.evaluation.report import TITLES, explain, number, settings_text, table
 from tokencritic.evaluation.samples import Refinement, SampleSets
-from tokencritic.evaluation.sweep import row_of
-from tokencritic.evaluation.tune import TUNED, Evidence, at_passes, settings_from
+from tokencritic.evaluation.search import row_of
+from tokencritic.evaluation.tuned_settings import TUNED, Evidence, at_passes, settings_from
 from tokencritic.pipeline import TokenCriticPipeline
 from tokencritic.sampling.settings import REFINING, Sampler, SamplingSettings
 
@@ -43,11 +43,10 @@ def comparison_lines(
     tuned: Callable[[Sampler, int], Evidence | None],
     candidates: Sequence[int] = (),
 ) -> list[Line]:
-    """MaskGIT at T and 2T steps, the critic and its control at T, the baseline refined, and both with rejection, as far as
-    the model goes.
+    """MaskGIT at T and 2T steps, the critic and its control at T, the baseline refined, and MaskGIT and critic with rejection.
 
-    steps: T. tuned: what is known to be best for a sampler at a number of passes, or None. candidates: of rejection; the
-    paper's acceptance rates of 20 % and 10 % are 5 and 10.
+    Lines that need a part which the model lacks are left out. steps: T. tuned: the settings known to be best for a sampler at
+    a number of passes, or None. candidates: of rejection; the paper's acceptance rates of 20 % and 10 % are 5 and 10.
     """
 
     def line(name: str, sampler: Sampler, count: int) -> Line:
@@ -69,7 +68,7 @@ def comparison_lines(
             control = dataclasses.replace(control, settings=critic.settings.by_chance(), tuned=_AS_THE_CRITIC)
         lines += [critic, control, refined]
         plain.append(critic)
-    rankers = [name for name in ("classifier", "critic") if getattr(pipe, name) is not None]
+    rankers = [name for name in ("classifier", "critic") if name in pipe.parts]
     for ranker in rankers:
         for one in plain:
             for count in candidates:
@@ -82,9 +81,9 @@ def comparison_lines(
 def lines_at_passes(
     pipe: TokenCriticPipeline, passes: Sequence[int], tuned: Callable[[Sampler, int], Evidence | None]
 ) -> list[Line]:
-    """Both samplers and the critic's control at equal numbers of network passes, each with the settings known to be best there.
+    """MaskGIT, the critic and its control at equal network passes, each with the settings known to be best there.
 
-    The paper's Table 1 has them at equal steps, where the critic takes twice the passes.
+    The paper's Table 1 has equal steps, at which the critic takes twice the passes.
     """
     lines = []
     samplers: dict[Sampler, str] = {"confidence": "MaskGIT"}
@@ -117,18 +116,14 @@ def compare(sets: SampleSets, meter: Meter, lines: Sequence[Line]) -> list[Compa
 
 
 def comparison_table(done: Sequence[Compared]) -> str:
-    """The rows with passes, time and measures."""
-    names = list(done[0].evaluation.measures)
+    """The rows with passes, time and metrics."""
+    names = list(done[0].evaluation.metrics)
     header = ["", "passes", "ms/image", *(TITLES[name] for name in names)]
-    rows = [
-        [
-            one.line.name,
-            str(one.row["passes"]),
-            f"{1000 * one.row['seconds_per_image']:.1f}",
-            *(number(name, one.evaluation.measures[name]) for name in names),
-        ]
-        for one in done
-    ]
+    rows = []
+    for one in done:
+        costs = [str(one.row["passes"]), f"{1000 * one.row['seconds_per_image']:.1f}"]
+        metrics = [number(name, one.evaluation.metrics[name]) for name in names]
+        rows.append([one.line.name, *costs, *metrics])
     return table(header, rows)
 
 
@@ -136,9 +131,9 @@ def comparison_text(done: Sequence[Compared]) -> str:
     """The table between what it was measured with and the settings of its samplers."""
     first = done[0].evaluation
     made: dict[str, Any] = first.facts["images"]
-    over = "; ".join(sorted({measured.over for measured in first.measures.values() if measured.over}))
-    about = [f"{made['num']} images in each of {made['sets']} sets; {explain(first.facts)}"]
-    about += [f"spread over {over}"] if over else []
+    over = "; ".join(sorted({metric.std_over for metric in first.metrics.values() if metric.std_over}))
+    about = [f"{made['num']} images in each of {made['seed_sets']} seed sets; {explain(first.facts)}"]
+    about += [f"standard deviation over {over}"] if over else []
     plain = [one for one in done if one.line.refinement is None and one.line.settings.candidates == 1]
     used = [
         f"{one.line.name}: {settings_text(one.evaluation.facts['images']['settings'])}, {one.line.tuned}"
