@@ -42,7 +42,7 @@ def as_critic(critic: TokenCritic | Callable[..., Tensor]) -> TokenCritic:
 
 
 def as_tokenizer(tokenizer: Any) -> ImageTokenizer:
-    """A tokenizer by the contract from any object with `encode`, `decode`, `num_tokens` and `codebook_size`."""
+    """A tokenizer by the contract from any object with the attributes of the contract."""
     return tokenizer if isinstance(tokenizer, ImageTokenizer) else _ForeignTokenizer(tokenizer)
 
 
@@ -71,8 +71,12 @@ class _Foreign(Part):
     """What all adapted parts share: the object inside, its modules, and its device and fingerprint if it has them."""
 
     def __init__(self, inner: Any) -> None:
-        self.inner, self.networks = inner, _networks(inner)
+        self.inner = inner
         self._device = getattr(inner, "device", None)
+
+    @property
+    def networks(self) -> tuple[nn.Module, ...]:
+        return _networks(self.inner)
 
     @property
     def device(self) -> torch.device:
@@ -131,11 +135,12 @@ class _ForeignCritic(_Foreign, TokenCritic):
 class _ForeignTokenizer(_Foreign, ImageTokenizer):
     def __init__(self, tokenizer: Any) -> None:
         super().__init__(tokenizer)
-        for name in ("num_tokens", "codebook_size", "encode", "decode"):
+        for name in ("encode", "decode", "num_tokens", "codebook_size", "image_size", "channels"):
             if not hasattr(tokenizer, name):
                 raise InputError(f"the tokenizer, a {type(tokenizer).__name__}, has no {name}")
-        for name in ("num_tokens", "codebook_size", "grid", "image_size", "channels", "margin"):
-            setattr(self, name, getattr(tokenizer, name, getattr(ImageTokenizer, name, None)))
+        self.num_tokens, self.codebook_size = tokenizer.num_tokens, tokenizer.codebook_size
+        self.image_size, self.channels = tokenizer.image_size, tokenizer.channels
+        self.grid, self.margin = getattr(tokenizer, "grid", None), getattr(tokenizer, "margin", 0)
 
     def encode(self, images: Tensor) -> Tensor:
         return self.inner.encode(images)
@@ -151,7 +156,11 @@ class _ForeignClassifier(_Foreign, ImageClassifier):
 
 class _FunctionScorer(Scorer):
     def __init__(self, function: Callable[[Proposal], Tensor]) -> None:
-        self.function, self.networks = function, _networks(function)
+        self.function = function
+
+    @property
+    def networks(self) -> tuple[nn.Module, ...]:
+        return _networks(self.function)
 
     def score(self, proposal: Proposal) -> Tensor:
         return self.function(proposal)

@@ -22,12 +22,12 @@ _OUTSIDE = Step()  # of a proposal that was not made in the loop
 
 
 class Part:
-    """One of the networks that make up a model.
+    """One of the networks that make up a model."""
 
-    networks: the torch modules that are called, to be moved to a device and switched to evaluation.
-    """
-
-    networks: tuple[nn.Module, ...] = ()
+    @property
+    def networks(self) -> tuple[nn.Module, ...]:
+        """The torch modules that are called, to be moved to a device and switched to evaluation."""
+        return ()
 
     @property
     def device(self) -> torch.device:
@@ -129,13 +129,13 @@ class _GuidedGenerator(MaskedGenerator):
     """A generator seen through guidance: null + w (class - null), both evaluations in one batch."""
 
     def __init__(self, generator: MaskedGenerator, guidance: float) -> None:
-        self.generator, self.guidance, self.networks = generator, guidance, generator.networks
-        self.num_tokens, self.codebook_size, self.mask_id = (
-            generator.num_tokens,
-            generator.codebook_size,
-            generator.mask_id,
-        )
-        self.num_classes = generator.num_classes
+        self.generator, self.guidance = generator, guidance
+        self.num_tokens, self.codebook_size = generator.num_tokens, generator.codebook_size
+        self.mask_id, self.num_classes = generator.mask_id, generator.num_classes
+
+    @property
+    def networks(self) -> tuple[nn.Module, ...]:
+        return self.generator.networks
 
     def __call__(self, masked_tokens: Tensor, labels: Tensor | None, /) -> Tensor:
         everywhere = torch.ones_like(masked_tokens, dtype=torch.bool)
@@ -171,15 +171,15 @@ class TokenCritic(Part):
 class ImageTokenizer(Part):
     """A tokenizer: images to tokens and back.
 
-    grid: (height, width) of the tokens in row-major order, None for tokens without a grid. image_size, channels: None where
-    images can be taken as floats of the right size only. margin: pixels around the image that the tokens cover too.
+    image_size: pixels along each side. channels: 1 or 3. grid: (height, width) of the tokens in row-major order, None for
+    tokens without a grid. margin: pixels around the image that the tokens cover too.
     """
 
     num_tokens: int
     codebook_size: int
+    image_size: int
+    channels: int
     grid: tuple[int, int] | None = None
-    image_size: int | None = None
-    channels: int | None = None
     margin: int = 0
 
     @abstractmethod
@@ -251,11 +251,14 @@ class Proposal:
 class Scorer:
     """Which tokens to trust. The loop hides the tokens of lowest score, once noise is added.
 
-    networks: the torch modules it calls. Scores are what the scorer thinks and what pictures show; noise is randomness in what
-    is hidden. A scorer that does not revoke at a step scores +inf at tokens that were visible, so that a kept token stays kept.
+    Scores are what the scorer thinks and what pictures show; noise is randomness in what is hidden. A scorer that does not
+    revoke at a step scores +inf at tokens that were visible, so that a kept token stays kept.
     """
 
-    networks: tuple[nn.Module, ...] = ()
+    @property
+    def networks(self) -> tuple[nn.Module, ...]:
+        """The torch modules that it calls."""
+        return ()
 
     @abstractmethod
     def score(self, proposal: Proposal) -> Tensor:

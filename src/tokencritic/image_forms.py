@@ -22,34 +22,27 @@ def to_pil(image: np.ndarray) -> Image.Image:
     return Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
 
 
-def to_images(given: Any, size: int | None, channels: int | None) -> Tensor:
+def to_images(given: Any, size: int, channels: int) -> Tensor:
     """Images in any form -> float (b, channels, size, size) in [0, 1].
 
     given: one picture in mode L or RGB or a sequence of them, or uint8 (b, h, w, c), of any size: their middle square is taken
     and resized. Floats, an array (b, h, w, c) or a tensor (b, c, h, w), are taken as they are.
-    size, channels: None where they are not known; then only floats can be taken.
     """
     if isinstance(given, Image.Image):
         given = [given]
     if isinstance(given, Sequence) and given and all(isinstance(picture, Image.Image) for picture in given):
         if odd := next((picture.mode for picture in given if picture.mode not in ("L", "RGB")), None):
             raise InputError(f"images holds a picture in mode {odd}; convert it to L or RGB")
-        return _resized(given, size, channels)
+        return to_float(Preprocess(size, channels).batch(given, range(len(given))))
     if isinstance(given, np.ndarray) and given.ndim == 4 and given.shape[3] in (1, 3) and given.size:
         if given.dtype == np.uint8:
-            return _resized(given, size, channels)
+            return to_float(Preprocess(size, channels).batch(given, range(len(given))))
         if given.dtype.kind == "f":
             return torch.from_numpy(given.transpose(0, 3, 1, 2).astype(np.float32))
     if isinstance(given, Tensor) and given.ndim == 4 and given.is_floating_point() and given.numel():
         return given.float()
     shape = f" {given.dtype} {tuple(given.shape)}" if isinstance(given, np.ndarray | Tensor) else ""
     raise InputError(f"images is a {type(given).__name__}{shape}; expected {_EXPECTED}")
-
-
-def _resized(given: Sequence[Image.Image] | np.ndarray, size: int | None, channels: int | None) -> Tensor:
-    if size is None or channels is None:
-        raise InputError("the tokenizer does not tell its image_size and channels; give images as floats of its size")
-    return to_float(Preprocess(size, channels).batch(given, range(len(given))))
 
 
 def check_images(images: Tensor | np.ndarray) -> Tensor:

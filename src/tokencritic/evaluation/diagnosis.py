@@ -14,13 +14,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tokencritic.contracts import Proposal, evaluating
 from tokencritic.data.order import hold_out
 from tokencritic.data.tokens import TokenArrays
 from tokencritic.errors import InputError
 from tokencritic.pipeline import TokenCriticPipeline
 from tokencritic.progress import Progress
 from tokencritic.sampling.loop import Temperature
-from tokencritic.contracts import Proposal, evaluating
 from tokencritic.sampling.scorers import CriticScorer
 from tokencritic.sampling.settings import SamplingSettings
 from tokencritic.sampling.trace import Trace, TraceStep

@@ -72,7 +72,7 @@ class Critic(SavedModel, TokenCritic):
         if unknown:
             raise InputError(f"{', '.join(sorted(unknown))} must stay as in the generator to start from its trunk")
         own = asdict(generator.config) | {"layers": layers or generator.config.layers} | overrides
-        config = CriticConfig(**own)
+        config = CriticConfig(**own)  # pyright: ignore[reportArgumentType]
         return cls(config, generator.trunk.first_layers(config.layers, config.dropout)).to(generator.device)
 
     def forward(self, tokens: Tensor, labels: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
