@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from tokencritic.errors import InputError
-from tokencritic.masking import Schedule, mask_ratio
+from tokencritic.masking import mask_ratio
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,10 +63,6 @@ class MarkovWorld:
 
     @property
     def num_classes(self) -> int:
-        return self.classes
-
-    @property
-    def num_labels(self) -> int:
         return self.classes
 
     def __call__(self, masked_tokens: Tensor, labels: Tensor | None) -> Tensor:
@@ -137,21 +133,21 @@ class MarkovWorld:
         logits[:, self.complete] = (kept / total[..., None]).logit().float()
         return logits
 
-    def mask_probabilities(self, schedule: Schedule = "cosine") -> dict[tuple[bool, ...], float]:
+    def mask_probabilities(self) -> dict[tuple[bool, ...], float]:
         """p(m) in training: t ~ U(0, 1), then ceil(gamma(t) n) tokens hidden at random; each mask, True = hidden."""
         masks = list(product([False, True], repeat=self.num_tokens))
         of_count = [0.0] * (self.num_tokens + 1)
         for count in range(1, self.num_tokens + 1):
-            upper, lower = (self._progress_at(r / self.num_tokens, schedule) for r in (count - 1, count))
+            upper, lower = (self._progress_at(r / self.num_tokens) for r in (count - 1, count))
             of_count[count] = (upper - lower) / sum(sum(mask) == count for mask in masks)
         return {mask: of_count[sum(mask)] for mask in masks if sum(mask)}
 
-    def _progress_at(self, ratio: float, schedule: Schedule) -> float:
+    def _progress_at(self, ratio: float) -> float:
         """The progress at which the falling schedule passes `ratio`, by bisection."""
         low, high = 0.0, 1.0
         for _ in range(60):
             middle = (low + high) / 2
-            above = mask_ratio(torch.tensor(middle, dtype=torch.float64), schedule).item() > ratio
+            above = mask_ratio(torch.tensor(middle, dtype=torch.float64)).item() > ratio
             low, high = (middle, high) if above else (low, middle)
         return low
 
