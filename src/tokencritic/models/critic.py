@@ -71,7 +71,8 @@ class Critic(SavedModel, TokenCritic):
         unknown = overrides.keys() - {*_OWN, "dropout"}
         if unknown:
             raise InputError(f"{', '.join(sorted(unknown))} must stay as in the generator to start from its trunk")
-        own = asdict(generator.config) | {"layers": layers or generator.config.layers} | overrides
+        layers = generator.config.layers if layers is None else layers
+        own = asdict(generator.config) | {"layers": layers} | overrides
         config = CriticConfig(**own)  # pyright: ignore[reportArgumentType]
         return cls(config, generator.trunk.first_layers(config.layers, config.dropout)).to(generator.device)
 
