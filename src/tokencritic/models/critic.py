@@ -72,7 +72,7 @@ class Critic(SavedModel, TokenCritic):
         if unknown:
             raise InputError(f"{', '.join(sorted(unknown))} must stay as in the generator to start from its trunk")
         layers = generator.config.layers if layers is None else layers
-        own = asdict(generator.config) | {"layers": layers} | overrides
+        own: dict[str, Any] = asdict(generator.config) | {"layers": layers} | overrides
         config = CriticConfig(**own)
         return cls(config, generator.trunk.first_layers(config.layers, config.dropout)).to(generator.device)
 
