@@ -351,7 +351,7 @@ def test_a_damaged_folder_is_named(pipe, tmp_path, change, message):
         (lambda pipe: pipe([]), "class_labels is empty"),
         (lambda pipe: TokenCriticPipeline(pipe.tokenizer, no_classes()), "the generator has no classes"),
         (lambda pipe: TokenCriticPipeline(pipe.tokenizer, lambda *_: None), "generator has no attribute num_tokens"),
-        (lambda pipe: TokenCriticPipeline(object(), pipe.generator), "tokenizer, a object, has no num_tokens"),
+        (lambda pipe: TokenCriticPipeline(object(), pipe.generator), "tokenizer, a object, has no encode"),
         (lambda pipe: pipe("3"), "class_labels holds 3"),
         (lambda pipe: pipe(-1), "class_labels holds -1"),
         (lambda pipe: pipe(0, 0), "num_images_per_label is 0"),
