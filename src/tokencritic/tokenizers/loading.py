@@ -9,7 +9,7 @@ from tokencritic.files import read_json
 from tokencritic.models.saved import CONFIG, find_file
 from tokencritic.pretrained import place_of
 from tokencritic.tokenizers.compact import CompactTokenizer
-from tokencritic.tokenizers.taming import TamingVQGAN
+from tokencritic.tokenizers.vqgan import TamingVQGAN
 from tokencritic.tokenizers.tokenizer import Tokenizer
 from tokencritic.tokenizers.vqgan import VQGAN
 
