@@ -29,10 +29,10 @@ def main(arguments: list[str]) -> None:
     from tokencritic.data.tokenizing import tokenize
     from tokencritic.data.transforms import Preprocess
     from tokencritic.distribution import rank_and_size
-    from tokencritic.tokenizers.loading import load_tokenizer
+    from tokencritic.pipeline_folder import load_part
 
     source = open_source(given.data, given.split, max_corrupt=given.max_corrupt)
-    tokenizer = load_tokenizer(given.model).to(check_device(given.device))
+    tokenizer = load_part(given.model, "tokenizer").to(check_device(given.device))
     rank, world_size = rank_and_size()
     arrays = tokenize(
         source,

@@ -9,9 +9,8 @@ from typing import Any, TypeVar
 from torch import Tensor
 
 from tokencritic.errors import InputError
-from tokencritic.models.saved import SavedModel, without_start
+from tokencritic.models.saved import SavedModel, misfit, without_start
 
-_LISTED = 3
 _PUBLISHED_IMAGE_SIZE = 256
 _Model = TypeVar("_Model", bound=SavedModel)
 
@@ -68,26 +67,11 @@ class Checkpoint:
             raise InputError(f"{self.file}: {error}") from error
         wanted = origins(model)
         expected = {name: shape for origin in wanted.values() for name, shape in origin.shapes.items()}
-        wrong = {
-            "missing": sorted(expected.keys() - self.arrays.keys()),
-            "unexpected": sorted(self.arrays.keys() - expected.keys()),
-            "of another shape": [
-                f"{name} {tuple(self.arrays[name].shape)} instead of {expected[name]}"
-                for name in sorted(expected.keys() & self.arrays.keys())
-                if tuple(self.arrays[name].shape) != expected[name]
-            ],
-        }
-        if any(wrong.values()):
-            first = "; ".join(f"{what}: {_first_few(names)}" for what, names in wrong.items() if names)
-            raise InputError(f"{self.file} does not hold the arrays of a {kind.__name__} ({first})")
+        if wrong := misfit(expected, self.arrays):
+            raise InputError(f"{self.file} does not hold the arrays of a {kind.__name__} ({wrong})")
         tensors = {
             name: origin.convert(*(self.arrays[other].float() for other in origin.shapes)).contiguous()
             for name, origin in wanted.items()
         }
         model.load_state_dict(tensors, assign=True)
         return model.eval()
-
-
-def _first_few(names: list[str]) -> str:
-    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return ", ".join(names[:_LISTED]) + more

@@ -9,7 +9,6 @@ from typing import Any
 from tokencritic.errors import InputError
 from tokencritic.foreign_weights import read_tensors
 from tokencritic.interop.checkpoint import Checkpoint, Origin
-
 from tokencritic.tokenizers.tokenizer import Tokenizer
 from tokencritic.tokenizers.vqgan import VQGAN, TamingVQGAN, VQGANConfig
 

@@ -6,6 +6,7 @@ where a residual block changes the number of channels, its shortcut is a 1x1 con
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
@@ -214,7 +215,7 @@ def _upsample(name: str, convolution: nn.Module) -> dict[str, nn.Module]:
 def _maskgit_blocks(width: int, new_widths: list[int], count: int) -> list[ResidualBlock]:
     """`count` blocks to each of `new_widths` in turn, the first of them from `width`."""
     widths = [width, *(new for new in new_widths for _ in range(count))]
-    return [ResidualBlock(old, new, maskgit=True) for old, new in zip(widths, widths[1:], strict=False)]
+    return [ResidualBlock(old, new, maskgit=True) for old, new in pairwise(widths)]
 
 
 def _maskgit_encoder(config: VQGANConfig) -> Chain:
