@@ -27,10 +27,10 @@ def main(arguments: list[str]) -> None:
     from tokencritic.data.tokens import PACKED, TokenArrays
     from tokencritic.evaluation.reference import PACKED as PACKED_REFERENCE
     from tokencritic.evaluation.reference import ReferenceImages, pack_images
-    from tokencritic.tokenizers.loading import load_tokenizer
+    from tokencritic.pipeline_folder import load_part
 
     folder = Path(given.model)
-    tokenizer = load_tokenizer(folder)
+    tokenizer = load_part(folder, "tokenizer")
     size = tokenizer.image_size, tokenizer.image_size
     arrays = TokenArrays.open(given.tokens, tokenizer.fingerprint()) if given.tokens else None
     images = None
