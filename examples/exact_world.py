@@ -13,47 +13,42 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import torch
 
-from tokencritic import ConfidenceScorer, CriticScorer, RandomScorer, sample
+from tokencritic import ConfidenceScorer, CriticScorer, RandomOrderScorer, SamplingSettings, sample
 from tokencritic.exact_world import MarkovWorld
-from tokencritic.sampling.settings import SamplingSettings
+from tokencritic.sampling.scorers import make_scorer
+from tokencritic.sampling.settings import SAMPLERS
 
 STEPS = [1, 2, 3, 4, 6, 8]
-# sampler -> its name, and its colour: of Okabe and Ito, told apart by colour-blind eyes
-SAMPLERS = {
-    "random": ("random order", "#009E73"),
-    "confidence": ("MaskGIT", "#D55E00"),
-    "chance": ("taken back by chance", "#CC79A7"),
-    "critic": ("Token-Critic", "#0072B2"),
-}
+SHOWN = ("random-order", "confidence", "random-remask", "critic")
 TITLES = {0.0: "an exact generator", 0.2: "a generator that is 20 % wrong"}
 
 
 def scorers(world: MarkovWorld, steps: int) -> dict[str, list]:
     """Nine settings of each sampler, by its name, of which the best is shown; a random order has nothing to set."""
-    # Through the settings, which leave the last choice to chance however late it begins.
-    chance = [SamplingSettings("chance", steps, critic_from=tenths / 10) for tenths in range(2, 11)]
+    # However late a window opens, it is widened to contain the last choice.
+    windows = [SamplingSettings("random-remask", steps, critic_window=(tenths / 10, 0.0)) for tenths in range(2, 11)]
     critics = [CriticScorer(world.critic, noise) for noise in (0.4, 0.8, 1.2, 1.8, 2.5)]
     return {
-        "random": [RandomScorer()],
+        "random-order": [RandomOrderScorer()],
         "confidence": [ConfidenceScorer(noise) for noise in (0, 2, 4.5, 8, 12, 20, 40, 80, 160)],
-        "chance": [settings.scorer(None) for settings in chance],
-        "critic": critics + [CriticScorer(world.critic, noise, "odds") for noise in (0.3, 0.6, 1, 2)],
+        "random-remask": [make_scorer(settings.with_open_window(world.num_tokens), None) for settings in windows],
+        "critic": critics + [CriticScorer(world.critic, noise, "gumbel") for noise in (0.3, 0.6, 1, 2)],
     }
 
 
 def distance(world: MarkovWorld, scorer, steps: int, samples: int) -> float:
     """Total variation between what a sampler makes and the true joint."""
-    tokens = sample(world, scorer, [0] * samples, seeds=0, steps=steps, num_tokens=world.num_tokens)
+    tokens = sample(world, scorer, [0] * samples, seeds=0, steps=steps)
     return 0.5 * (world.distribution(tokens) - world.truth()).abs().sum().item()
 
 
 def best_distances(world: MarkovWorld, samples: int) -> dict[str, list[float]]:
     """sampler -> distance at its best setting, for each number of STEPS."""
-    table: dict[str, list[float]] = {sampler: [] for sampler in SAMPLERS}
+    table: dict[str, list[float]] = {sampler: [] for sampler in SHOWN}
     for steps in STEPS:
         for sampler, some in scorers(world, steps).items():
             table[sampler].append(min(distance(world, scorer, steps, samples) for scorer in some))
-        row = "   ".join(f"{SAMPLERS[sampler][0]} {values[-1]:.3f}" for sampler, values in table.items())
+        row = "   ".join(f"{SAMPLERS[sampler].title} {values[-1]:.3f}" for sampler, values in table.items())
         print(f"{TITLES[world.error]}, {steps} steps, each at its best setting:   {row}", flush=True)
     return table
 
@@ -62,8 +57,7 @@ def draw(tables: dict[float, dict[str, list[float]]], floor: float, file: Path) 
     figure, panels = plt.subplots(1, len(tables), figsize=(9, 3.6), sharey=True, layout="constrained")
     for axes, (error, table) in zip(panels, tables.items(), strict=True):
         for sampler, row in table.items():
-            name, colour = SAMPLERS[sampler]
-            axes.plot(STEPS, row, "o-", color=colour, label=name)
+            axes.plot(STEPS, row, "o-", color=SAMPLERS[sampler].colour, label=SAMPLERS[sampler].title)
         axes.axhline(floor, color="0.5", linestyle=":", label="as many true samples")
         axes.set(xlabel="steps", title=TITLES[error])
         axes.spines[["top", "right"]].set_visible(False)

@@ -1,8 +1,8 @@
 """Somebody else's generator and critic in our loop: nothing to inherit from, nothing to register.
 
-A generator is any callable from masked tokens and labels to logits. A critic is any callable from complete tokens and
-labels to one logit per token, and a scorer any callable from a proposal to scores. This example has one of each, for
-images of 4 x 4 tokens that are checkerboards: light or dark squares, in one of two phases.
+A generator is any callable from masked tokens and labels to logits; `as_generator` is told its sizes once. A critic is any
+callable from complete tokens and labels to one logit per token, and a scorer any callable from a proposal to scores. This
+example has one of each, for images of 4 x 4 tokens that are checkerboards: light or dark squares, in one of two phases.
 
     python examples/plug_in.py
 """
@@ -10,13 +10,13 @@ images of 4 x 4 tokens that are checkerboards: light or dark squares, in one of 
 import torch
 from torch import Tensor
 
-from tokencritic import ConfidenceScorer, CriticScorer, Proposal, sample
+from tokencritic import ConfidenceScorer, CriticScorer, Proposal, as_generator, sample
 
 SIZE, MASK = 4, 2  # tokens 0 and 1 are the colours, 2 means hidden
 PHASE = torch.tensor([(row + column) % 2 for row in range(SIZE) for column in range(SIZE)])
 
 
-def generator(masked_tokens: Tensor, labels: Tensor | None) -> Tensor:
+def votes_for_a_phase(masked_tokens: Tensor, labels: Tensor | None) -> Tensor:
     """Votes of the visible squares for each phase -> logits (b, n, 2). Blind on an empty board, as a real one is."""
     visible = masked_tokens != MASK
     votes = torch.where(visible, 1 - 2 * (masked_tokens ^ PHASE), 0).sum(1, keepdim=True)  # b 1
@@ -36,9 +36,10 @@ def left_to_right(proposal: Proposal) -> Tensor:
 
 
 def main() -> None:
+    generator = as_generator(votes_for_a_phase, num_tokens=SIZE * SIZE, codebook_size=2, mask_id=MASK)
     scorers = {"confidence": ConfidenceScorer(), "critic": CriticScorer(critic, 0.2), "left to right": left_to_right}
     for name, scorer in scorers.items():
-        boards = sample(generator, scorer, None, range(1000), steps=4, num_tokens=SIZE * SIZE, mask_id=MASK)
+        boards = sample(generator, scorer, None, range(1000), steps=4)
         side = boards ^ PHASE
         perfect = ((side == 0).all(1) | (side == 1).all(1)).float().mean()
         print(f"{name:<14} {perfect:6.1%} perfect boards in 4 steps; the first one:")

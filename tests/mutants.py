@@ -38,10 +38,10 @@ MUTANTS = {
         "((hidden + 0.5) / (mask.shape[1] - hidden + 0.5)).log()",
         "tests/training/test_losses.py",
     ),
-    "odds noise annealed": (
+    "constant Gumbel noise annealed": (
         "sampling/scorers.py",
-        "self.selection_noise * _gumbel(proposal)",
-        "self.selection_noise * proposal.step.time * _gumbel(proposal)",
+        "self.selection_noise * proposal.selection_gumbel()",
+        "self.selection_noise * proposal.step.time * proposal.selection_gumbel()",
         "tests/sampling/test_scorers.py",
     ),
     "frozen generator keeps its dropout": (
@@ -56,22 +56,22 @@ MUTANTS = {
         "own.mask_id), labels).flatten(0, 1)\n    targets = tokens.flatten()",
         "tests/training/test_losses.py",
     ),
-    "critic still asked when it hands over": (
-        "sampling/scorers.py",
-        "return critic_until < step.time <= critic_from",
-        "return critic_until <= step.time <= critic_from",
+    "critic window closed at its end": (
+        "sampling/settings.py",
+        "return end < step.time <= start",
+        "return end <= step.time <= start",
         "tests/sampling/test_scorers.py",
     ),
-    "kept tokens taken back after the critic": (
-        "sampling/scorers.py",
-        "return critic_until < step.time <= critic_from",
-        "return step.time <= critic_from",
+    "kept tokens re-masked after the critic window": (
+        "sampling/settings.py",
+        "return end < step.time <= start",
+        "return step.time <= start",
         "tests/sampling/test_loop.py",
     ),
-    "critic asked before its time": (
-        "sampling/scorers.py",
-        "return critic_until < step.time <= critic_from",
-        "return critic_until < step.time",
+    "critic evaluated before its window": (
+        "sampling/settings.py",
+        "return end < step.time <= start",
+        "return end < step.time",
         "tests/sampling/test_loop.py",
     ),
     "k off by one": (
@@ -84,6 +84,12 @@ MUTANTS = {
         "masking.py",
         "torch.ceil(num_tokens",
         "torch.floor(num_tokens",
+        "tests/test_masking.py",
+    ),
+    "k of a plan rounded down": (
+        "plan.py",
+        "math.ceil(num_tokens",
+        "math.floor(num_tokens",
         "tests/test_masking.py tests/sampling/test_exact.py",
     ),
     "highest scores hidden": (
@@ -94,12 +100,12 @@ MUTANTS = {
     ),
     "kept tokens overwritten": (
         "sampling/propose.py",
-        "tokens = torch.where(mask, put(masked_tokens, positions, drawn), masked_tokens)",
-        "tokens = put(masked_tokens, positions, drawn)",
+        "tokens = torch.where(mask, put(masked_tokens, positions, sampled), masked_tokens)",
+        "tokens = put(masked_tokens, positions, sampled)",
         "tests/sampling/test_propose.py",
     ),
     "kept tokens compete again in MaskGIT": (
-        "sampling/propose.py",
+        "contracts.py",
         "return torch.where(self.mask, put(kept, self.positions, values), kept)",
         "return put(kept * 0, self.positions, values)",
         "tests/sampling/test_scorers.py tests/sampling/test_exact.py",
@@ -122,29 +128,41 @@ MUTANTS = {
         "return noisy.masked_fill(~free, torch.inf)",
         "tests/sampling/test_loop.py",
     ),
-    "chance takes nothing back": (
+    "random re-masking re-masks nothing": (
         "sampling/scorers.py",
-        "return proposal.selection_uniforms()\n\n    def noise",
-        "return proposal.selection_uniforms().masked_fill(~proposal.mask, 2)\n\n    def noise",
+        "return proposal.selection_uniforms()\n",
+        "return proposal.selection_uniforms().masked_fill(~proposal.mask, 2)\n",
         "tests/sampling/test_exact.py tests/sampling/test_scorers.py",
     ),
-    "chance that comes late never chooses": (
+    "a critic window that opens late never chooses": (
         "sampling/settings.py",
-        "ChanceScorer(*self._times)",
-        "ChanceScorer(self.critic_from, self.critic_until)",
-        "tests/sampling/test_rejection.py",
+        "start = max(start, min(1.0, 2 / self.steps))",
+        "start = max(start, min(1.0, 1 / self.steps))",
+        "tests/sampling/test_settings.py",
+    ),
+    "a critic window without a step passes": (
+        "sampling/settings.py",
+        "if self.steps == 1 or not self.row(has_critic).revokes",
+        "if True or not self.row(has_critic).revokes",
+        "tests/sampling/test_settings.py tests/test_pipeline.py",
+    ),
+    "confidence after the window as noisy as before it": (
+        "sampling/scorers.py",
+        "ConfidenceScorer(settings.early_noise), ConfidenceScorer())",
+        "ConfidenceScorer(settings.early_noise), ConfidenceScorer(settings.early_noise))",
+        "tests/sampling/test_scorers.py",
     ),
     "the control is charged for a critic": (
         "sampling/settings.py",
-        '(judged if sampler == "critic" else 0)',
-        "judged",
-        "tests/sampling/test_rejection.py",
+        "(chosen if row.uses_critic else 0)",
+        "chosen",
+        "tests/sampling/test_settings.py",
     ),
     "the control has other settings than the critic": (
-        "pipeline.py",
-        'if (chosen, usual) == ("chance", "critic")',
+        "sampling/settings.py",
+        'if (chosen, usual) == ("random-remask", "critic")',
         "if False",
-        "tests/test_pipeline.py",
+        "tests/test_pipeline.py tests/sampling/test_settings.py",
     ),
     "critic noise not annealed": (
         "sampling/scorers.py",
@@ -154,8 +172,8 @@ MUTANTS = {
     ),
     "Gumbel noise not annealed": (
         "sampling/scorers.py",
-        "self.selection_noise * proposal.step.time_after * _gumbel",
-        "self.selection_noise * _gumbel",
+        "self.selection_noise * proposal.step.time_after * proposal",
+        "self.selection_noise * proposal",
         "tests/sampling/test_scorers.py tests/sampling/test_exact.py",
     ),
     "noise not centred": (
@@ -170,8 +188,8 @@ MUTANTS = {
         "uniforms(seeds, mask.shape[1], Use.DRAW, 0)",
         "tests/sampling/test_exact.py",
     ),
-    "one noise for drawing and choosing": (
-        "sampling/propose.py",
+    "one noise for sampling and choosing": (
+        "contracts.py",
         "Use.SELECT, self.step.index",
         "Use.DRAW, self.step.index",
         "tests/sampling/test_exact.py tests/sampling/test_scorers.py",
@@ -184,17 +202,17 @@ MUTANTS = {
     ),
     "temperature runs the wrong way": (
         "sampling/loop.py",
-        "end + (start - end) * step.time",
-        "start + (end - start) * step.time",
+        "cold + (hot - cold) * step.time",
+        "hot + (cold - hot) * step.time",
         "tests/sampling/test_exact.py",
     ),
     "a revoking step with equal k skipped": (
-        "sampling/loop.py",
-        "(before == num_free or not revokes_at(scorer, step))",
-        "True",
+        "plan.py",
+        " or (before != self.num_free and revokes(step))",
+        "",
         "tests/sampling/test_loop.py",
     ),
-    "first pass shared across labels": (
+    "first evaluation shared across labels": (
         "sampling/loop.py",
         "logits[self.inverse]",
         "logits[:1].expand(len(masked_tokens), -1, -1)",
@@ -219,10 +237,22 @@ MUTANTS = {
         "tests/models/test_models.py",
     ),
     "guidance interpolates the wrong way": (
-        "models/generator.py",
-        "without + guidance * (with_class - without)",
-        "with_class + guidance * (without - with_class)",
-        "tests/models/test_models.py",
+        "contracts.py",
+        "without + self.guidance * (with_class - without)",
+        "with_class + self.guidance * (without - with_class)",
+        "tests/models/test_models.py tests/test_contracts.py",
+    ),
+    "another generator's codes shifted": (
+        "adapters.py",
+        "self._own_mask, tokens + self._first)",
+        "self._own_mask, tokens)",
+        "tests/test_contracts.py",
+    ),
+    "another generator's mask among its codes": (
+        "adapters.py",
+        "else logits[..., self._first : last]",
+        "else logits[..., :size]",
+        "tests/test_contracts.py",
     ),
     "gradients of all accumulated parts but the last are dropped": (
         "training/learner.py",
@@ -244,11 +274,11 @@ MUTANTS = {
         'if not notes.pop("digest"):',
         "tests/training/test_checkpoint.py",
     ),
-    "refining reuses the noise that drew the image": (
-        "sampling/refine.py",
-        "seeds=resampling_seeds(inputs.seeds)",
-        "seeds=inputs.seeds",
-        "tests/sampling",
+    "refinement reuses the noise that sampled the image": (
+        "sampling/starts.py",
+        "seeds = resampling_seeds(as_seeds(seeds, len(tokens), generator.device))",
+        "seeds = as_seeds(seeds, len(tokens), generator.device)",
+        "tests/sampling/test_loop.py",
     ),
     "precision and recall swapped": (
         "evaluation/manifold.py",
@@ -301,10 +331,11 @@ def main() -> None:
         for part in ("src", "tests"):
             shutil.copytree(ROOT / part, folder / part)
         shutil.copy(ROOT / "pyproject.toml", folder)
-        if not passes(folder, " ".join(sorted({test for *_, tests in MUTANTS.values() for test in tests.split()}))):
+        names = sys.argv[1:] or list(MUTANTS)
+        if not passes(folder, " ".join(sorted({test for name in names for test in MUTANTS[name][3].split()}))):
             sys.exit("the tests fail without any mutant; nothing can be learned")
         survivors = []
-        for name in sys.argv[1:] or MUTANTS:
+        for name in names:
             alive = survives(name, folder)
             survivors += [name] * alive
             print(f"{'SURVIVED' if alive else 'caught  '}  {name}", flush=True)

@@ -6,9 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokencritic.errors import InputError
-from tokencritic.masking import count_masked, hide_lowest, mask_ratio, num_masked_table, put, random_mask, take
-
-SCHEDULES = ["cosine", "linear", "square", "cubic", "sqrt"]
+from tokencritic.masking import count_masked, hide_lowest, mask_ratio, put, random_mask, take
+from tokencritic.plan import Plan, num_masked_table
 
 
 def test_the_papers_table_for_256_tokens_in_18_steps():
@@ -22,20 +21,50 @@ def test_refinement_starts_at_its_ratio():
     assert num_masked_table(10, 2, first_ratio=0.6) == [6, 5, 0]  # 6 cos(45 degrees) = 4.24
 
 
-@given(st.integers(1, 1100), st.integers(1, 80), st.sampled_from(SCHEDULES), st.floats(0.01, 1))
-def test_tables_fall_from_the_first_count_to_zero(num_tokens, steps, schedule, first_ratio):
-    table = num_masked_table(num_tokens, steps, schedule, first_ratio)
+@given(st.integers(1, 1100), st.integers(1, 80), st.floats(0.01, 1))
+def test_tables_fall_from_the_first_count_to_zero(num_tokens, steps, first_ratio):
+    table = num_masked_table(num_tokens, steps, first_ratio)
     assert len(table) == steps + 1
     assert table[-1] == 0
     assert all(1 <= count <= num_tokens for count in table[:-1])
     assert table == sorted(table, reverse=True)
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
-def test_ratios_run_from_one_to_zero(schedule):
-    ratio = mask_ratio(torch.tensor([0.0, 0.25, 1.0]), schedule)
-    expected = {"cosine": math.cos(math.pi / 8), "linear": 0.75, "square": 15 / 16, "cubic": 63 / 64, "sqrt": 0.5}
-    assert ratio.tolist() == pytest.approx([1, expected[schedule], 0], abs=1e-12)
+def test_the_ratio_is_the_papers_cosine():
+    ratio = mask_ratio(torch.tensor([0.0, 0.25, 1.0]))
+    assert ratio.tolist() == pytest.approx([1, math.cos(math.pi / 8), 0], abs=1e-12)
+
+
+@given(st.integers(1, 600), st.integers(1, 40), st.floats(0.01, 1))
+def test_the_plan_and_the_training_masks_count_alike(num_tokens, steps, first_ratio):
+    ratios = first_ratio * mask_ratio(torch.arange(steps + 1, dtype=torch.float64) / steps)
+    assert num_masked_table(num_tokens, steps, first_ratio) == count_masked(num_tokens, ratios).tolist()
+
+
+def test_a_plan_has_one_table_for_each_image():
+    plan = Plan.make([16, 0, 9, 16], 5, first_ratio=0.6)
+    assert plan.start.num_masked == (10, 0, 6, 10)
+    tables = [num_masked_table(count, 5, 0.6) for count in plan.num_free]
+    for step, *counts in zip(plan.steps, *(table[1:] for table in tables), strict=True):
+        assert step.num_masked == tuple(counts)
+    assert [step.index for step in plan.steps] == [1, 2, 3, 4, 5]
+    assert [step.time for step in plan.steps] == [1.0, 0.8, 0.6, 0.4, 0.2]
+    assert [step.time_after for step in plan.steps] == [0.8, 0.6, 0.4, 0.2, 0.0]
+    assert [step.is_last for step in plan.steps] == [False] * 4 + [True]
+
+
+def test_a_plan_leaves_out_steps_that_change_nothing():
+    plan = Plan.make([4], 12)
+    hidden = [step.num_masked[0] for step in plan.steps]
+    assert hidden == [4, 4, 4, 4, 4, 3, 3, 2, 2, 2, 1, 0]
+
+    def run(revokes):
+        return [(step.index, before) for step, before in plan.with_effect(revokes)]
+
+    # While all tokens are hidden, nothing can change; later, a step that hides as many matters only if it may revoke.
+    assert run(lambda _: False) == [(6, (4,)), (8, (3,)), (11, (2,)), (12, (1,))]
+    assert run(lambda _: True) == [(6, (4,)), (7, (3,)), (8, (3,)), (9, (2,)), (10, (2,)), (11, (2,)), (12, (1,))]
+    assert run(lambda step: step.time <= 0.4) == [(6, (4,)), (8, (3,)), (9, (2,)), (10, (2,)), (11, (2,)), (12, (1,))]
 
 
 def test_counts_round_up():
@@ -70,7 +99,6 @@ def test_every_mask_of_a_count_is_equally_likely():
         (lambda: num_masked_table(16, 0), "steps is 0"),
         (lambda: num_masked_table(16, 4, first_ratio=0), r"first_ratio is 0; it must lie in \(0, 1\]"),
         (lambda: num_masked_table(16, 4, first_ratio=1.5), "first_ratio is 1.5"),
-        (lambda: num_masked_table(16, 4, "sinus"), "schedule is 'sinus'; choose one of cosine, linear"),
     ],
 )
 def test_bad_input_is_named(call, message):

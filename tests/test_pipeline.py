@@ -6,11 +6,12 @@ import pytest
 import torch
 from PIL import Image
 
-from tokencritic import Critic, Generator, InputError, TokenCriticPipeline, TransformerConfig
+from tokencritic import Critic, Generator, Given, InputError, TokenCriticPipeline, TransformerConfig, as_generator
 from tokencritic.models.classifier import Classifier, ClassifierConfig
 from tokencritic.randomness import candidate_seeds
-from tokencritic.sampling import CriticScorer, edit, refine
+from tokencritic.sampling.scorers import CriticScorer
 from tokencritic.sampling.settings import SamplingSettings
+from tokencritic.sampling.starts import edit, refine
 from tokencritic.tokenizers.compact import CompactConfig, CompactTokenizer
 from tokencritic.tokenizers.loading import load_tokenizer
 from tokencritic.tokenizers.vqgan import VQGAN, VQGANConfig
@@ -97,7 +98,7 @@ def test_settings_override_the_defaults(pipe):
     assert pipe.settings(7, temperature=0.5).steps == 7
     assert pipe.settings(temperature=0.5).temperature == 0.5
     assert pipe.settings().selection_noise == 0.3
-    for changes in ({"sampler": "random"}, {"guidance": 3.0}, {"num_inference_steps": 2}, {"temperature": 0.0}):
+    for changes in ({"sampler": "random-order"}, {"guidance": 3.0}, {"num_inference_steps": 2}, {"temperature": 0.0}):
         assert pipe([0] * 8, output_type="pt", **changes).shape == (8, 1, 8, 8)
 
 
@@ -121,7 +122,7 @@ def test_rejection_keeps_the_candidate_that_the_judge_likes_best(pipe, judge, ba
     labels, by = torch.tensor([0, 1, 0]), "critic" if judge == "critic" else "classifier"
     reject_with = bright_or_dark if judge == "somebody else's classifier" else None
     settings = pipe.settings(candidates=4, reject_by=by)
-    kept = pipe.sample_tokens(labels, 20, settings, batch_size, reject_with=reject_with)
+    kept = pipe.sample_tokens(labels, 20, settings, batch_size=batch_size, reject_with=reject_with)
     places = []
     for number, label in enumerate(labels.tolist()):
         # Every candidate by itself is an image without rejection.
@@ -148,18 +149,25 @@ def test_another_sampler_does_not_inherit_what_was_meant_for_the_default_one(pip
     assert pipe.settings(sampler="critic").selection_noise == 0.3
     assert pipe.settings(sampler="confidence").selection_noise is None
     assert pipe.settings(sampler="confidence", selection_noise=2.0).selection_noise == 2.0
-    # Chance stands in for the critic, all else the same.
-    assert pipe.settings(sampler="chance") == replace(pipe.defaults, sampler="chance", selection_noise=None)
-    assert pipe.settings(sampler="chance", temperature=0.7).temperature == 0.7
-    assert pipe.refinement_settings(sampler="chance") == pipe.refinement_settings().by_chance()
-    by_chance = TokenCriticPipeline(**pipe.parts, defaults=pipe.settings(sampler="chance"))
-    assert by_chance.settings(sampler="critic") == SamplingSettings("critic", steps=3)
-    assert pipe.refinement_settings().selection_noise == 0.3
-    assert pipe.refinement_settings().steps == 9
-    later = TokenCriticPipeline(**pipe.parts, defaults=replace(pipe.defaults, critic_from=0.4))
-    assert later.refinement_settings().critic_from == 1
-    with pytest.raises(InputError, match=r"critic_from is 0\.4; refining begins with the critic's choice"):
-        later.refinement_settings(critic_from=0.4)
+    # Random re-masking stands in for the critic, all else the same.
+    assert pipe.settings(sampler="random-remask") == replace(
+        pipe.defaults, sampler="random-remask", selection_noise=None
+    )
+    assert pipe.settings(sampler="random-remask", temperature=0.7).temperature == 0.7
+    control = TokenCriticPipeline(**pipe.parts, defaults=pipe.settings(sampler="random-remask"))
+    assert control.settings(sampler="critic") == SamplingSettings("critic", steps=3)
+
+
+def test_refinement_has_settings_of_its_own(pipe):
+    refining = pipe.sampling.for_refinement
+    assert refining() == replace(pipe.defaults, sampler="critic", steps=9)
+    assert refining(sampler="random-remask") == refining().with_random_remasking()
+    assert refining(steps=4, temperature=0.5) == replace(pipe.defaults, sampler="critic", steps=4, temperature=0.5)
+    later = TokenCriticPipeline(**pipe.parts, defaults=replace(pipe.defaults, critic_window=(0.4, 0.1)))
+    assert later.sampling.for_refinement().critic_window == (1, 0)
+    assert later.sampling.for_refinement(critic_window=(1, 0.5)).critic_window == (1, 0.5)
+    with pytest.raises(InputError, match=r"critic_window is \(0\.4, 0\); refinement starts with the critic"):
+        later.sampling.for_refinement(critic_window=(0.4, 0))
 
 
 def test_images_in_every_form_become_the_same_tokens(pipe):
@@ -180,11 +188,13 @@ def test_images_in_every_form_become_the_same_tokens(pipe):
 def test_refinement_is_the_sampling_functions_on_what_was_encoded(pipe):
     images = pipe([0, 1, 2], seed=5, output_type="pt")
     tokens, labels = pipe.encode(images), torch.tensor([0, 1, 2])
-    refined = pipe.refine_tokens(tokens, labels, seed=5)
+    refined = pipe.sample_tokens(labels, 5, given=Given(tokens))
     loop = {"steps": 9, "temperature": (1.2, 0.8)}
     assert refined.equal(refine(pipe.generator, CriticScorer(pipe.critic, 0.3), tokens, labels, 5, **loop))
     again = pipe.refine(images, [0, "dog", 2], seed=5, output_type="pt", batch_size=2)
     assert again.equal(pipe.tokenizer.decode(refined))
+    third = refine(pipe.generator, CriticScorer(pipe.critic, 0.3), tokens, labels, 5, ratio=0.3, **loop)
+    assert pipe.sample_tokens(labels, 5, given=Given(tokens, 0.3)).equal(third)
     assert pipe.refine(tokens.numpy().astype(np.uint16), [0, 1, 2], seed=5, output_type="pt").equal(again)
 
 
@@ -210,14 +220,53 @@ def test_editing_leaves_the_rest_alone(pipe):
     assert pipe.edit(tokens, nothing, 2, output_type="pt").equal(pipe.images(tokens, "pt"))
 
 
-def test_the_callback_sees_every_step(pipe):
+def test_batches_are_what_is_sampled_at_once(pipe):
+    labels, region = torch.tensor([0, 1, 2, 1, 0]), torch.tensor([True, False, True, True])
+    tokens = pipe.sample_tokens(labels)
+    regions = region.expand(5, -1).clone()
+    regions[2] = False
+    for given in (None, Given(tokens), Given(tokens, region=region), Given(tokens, region=regions)):
+        whole = pipe.sample_tokens(labels, 3, pipe.defaults, given)
+        batches = list(pipe.token_batches(labels, 3, pipe.defaults, given, batch_size=2))
+        assert [len(batch) for batch in batches] == [2, 2, 1]
+        assert torch.cat(batches).equal(whole)
+
+
+def test_choosing_among_candidates_sampled_before_keeps_what_sampling_would(pipe):
+    labels, seeds = torch.tensor([0, 1, 2]), torch.tensor([20, 21, 22])
+    candidates = [pipe.sample_tokens(labels, candidate_seeds(seeds, j)) for j in range(4)]
+    for by in ("classifier", "critic"):
+        settings = pipe.settings(candidates=4, reject_by=by)
+        assert pipe.choose_tokens(candidates, labels, settings, 2).equal(pipe.sample_tokens(labels, seeds, settings))
+    assert pipe.choose_tokens(candidates[:1], labels, settings).equal(candidates[0])
+
+
+def test_the_critics_scores_are_its_probabilities(pipe):
+    tokens, labels = pipe.sample_tokens(torch.tensor([0, 1, 2])), torch.tensor([0, 1, 2])
+    with torch.no_grad():
+        expected = pipe.critic(tokens, labels).sigmoid()
+    torch.testing.assert_close(pipe.critic_scores(tokens, labels, batch_size=2), expected)
+
+
+def test_on_step_sees_every_step(pipe):
     seen = []
-    tokens = pipe([0, 1], num_inference_steps=4, output_type="pt", callback_on_step_end=lambda *a: seen.append(a))
-    steps = [(step, time, tensors["hidden"].sum().item(), "scores" in tensors) for _, step, time, tensors in seen]
+    images = pipe([0, 1], num_inference_steps=4, output_type="pt", on_step=lambda *a: seen.append(a))
+    steps = [(made.step.index, made.step.time, int(mask.sum()), scores is not None) for made, scores, mask in seen]
     # Of 4 tokens 4, 3, 2 and 0 stay hidden; the first step hides all again and is skipped.
     assert steps == [(2, 0.75, 6, True), (3, 0.5, 4, True), (4, 0.25, 0, False)]
-    assert all(call[0] is pipe for call in seen)
-    assert pipe.images(seen[-1][3]["tokens"], "pt").equal(tokens)
+    assert pipe.images(seen[-1][0].tokens, "pt").equal(images)
+
+
+def test_a_critic_window_must_contain_a_step(pipe):
+    tokens, labels = pipe.sample_tokens(torch.tensor([0])), torch.tensor([0])
+    closed, region = pipe.settings(critic_window=(1.0, 0.97)), torch.ones(4, dtype=torch.bool)
+    for given in (None, Given(tokens, region=region)):
+        for sampler in ("critic", "random-remask"):
+            with pytest.raises(InputError, match=r"critic_window is 1 0\.97; it contains none of 3 steps of 4 tokens"):
+                pipe.token_batches(labels, 0, replace(closed, sampler=sampler), given)
+    assert pipe.sample_tokens(labels, 0, replace(closed, sampler="confidence")).shape == (1, 4)  # has no window
+    once = replace(closed, steps=1)  # one step leaves nothing to choose, in any window
+    assert pipe.sample_tokens(labels, 0, once).equal(pipe.sample_tokens(labels, 0, pipe.settings(1)))
 
 
 def test_it_moves_to_another_precision(pipe):
@@ -240,15 +289,17 @@ def test_somebody_elses_generator_fits_in(pipe):
 
     foreign = TokenCriticPipeline(pipe.tokenizer, Foreign(), pipe.critic)
     assert foreign([2], output_type="pt").equal(pipe.tokenizer.decode(torch.full((1, 4), 2)))
-    with pytest.raises(InputError, match="a Foreign, has no method `guided`"):
+    with pytest.raises(InputError, match=r"guidance is 2\.0 but the generator was made without null_class"):
         foreign(1, guidance=2.0)
 
     def plain(masked_tokens, labels):
         return 50 * torch.nn.functional.one_hot(labels, 16)[:, None].expand(-1, 4, -1)
 
-    plain.mask_id, plain.num_tokens, plain.num_classes = 16, 4, 3
-    assert TokenCriticPipeline(pipe.tokenizer, plain)(np.int64(2), output_type="pt").equal(foreign(2, output_type="pt"))
-    with pytest.raises(InputError, match="generator is a Foreign, which cannot be saved"):
+    function = as_generator(plain, num_tokens=4, codebook_size=16, mask_id=16, num_classes=3)
+    by_function = TokenCriticPipeline(pipe.tokenizer, function)
+    assert by_function(np.int64(2), output_type="pt").equal(foreign(2, output_type="pt"))
+    assert foreign.to(dtype=torch.float64).generator.dtype == torch.float64
+    with pytest.raises(InputError, match="which cannot be saved as a part of a pipeline"):
         foreign.save_pretrained("never-written")
 
 
@@ -275,7 +326,8 @@ def test_the_tokenizer_of_a_model_or_alone(pipe, tmp_path):
         (lambda facts: facts | {"sampling": {"steps": 0}}, "sampling: steps is 0"),
         (lambda facts: facts | {"sampling": {"stepz": 1}}, "sampling: .*stepz"),
         (lambda facts: facts | {"sampling": {"temperature": [1, 2, 3]}}, "sampling: temperature is"),
-        (lambda facts: facts | {"sampling": {"schedule": "sinus"}}, "sampling: schedule is 'sinus'"),
+        (lambda facts: facts | {"sampling": {"noise_kind": "normal"}}, "sampling: noise_kind is 'normal'"),
+        (lambda facts: facts | {"sampling": {"critic_window": [0.2, 0.3]}}, "sampling: critic_window is"),
         (lambda facts: facts | {"sampling": {"selection_noise": -1}}, "sampling: selection_noise is -1"),
         (lambda facts: facts | {"class_names": None}, "has class_names None"),
         (lambda facts: facts | {"parts": {"tokenizer": []}}, "has parts"),
@@ -298,13 +350,14 @@ def test_a_damaged_folder_is_named(pipe, tmp_path, change, message):
         (lambda pipe: pipe([1.7]), "class_labels holds 1.7"),
         (lambda pipe: pipe([]), "class_labels is empty"),
         (lambda pipe: TokenCriticPipeline(pipe.tokenizer, no_classes()), "the generator has no classes"),
-        (lambda pipe: TokenCriticPipeline(pipe.tokenizer, lambda *_: None)(0, guidance=2.0), "class_labels holds 0"),
+        (lambda pipe: TokenCriticPipeline(pipe.tokenizer, lambda *_: None), "generator has no attribute num_tokens"),
+        (lambda pipe: TokenCriticPipeline(object(), pipe.generator), "tokenizer, a object, has no encode"),
         (lambda pipe: pipe("3"), "class_labels holds 3"),
         (lambda pipe: pipe(-1), "class_labels holds -1"),
         (lambda pipe: pipe(0, 0), "num_images_per_label is 0"),
         (
             lambda pipe: pipe(0, stepz=3),
-            "unknown setting 'stepz'; choose from candidates, critic_from, critic_until, guidance",
+            "unknown setting 'stepz'; choose from candidates, critic_window, early_noise, guidance",
         ),
         (lambda pipe: pipe(0, output_type="jpg"), "output_type is 'jpg'"),
         (lambda pipe: pipe(0, num_inference_steps=0), "steps is 0"),
@@ -334,11 +387,7 @@ def test_a_damaged_folder_is_named(pipe, tmp_path, change, message):
         (lambda pipe: pipe.encode(Image.new("RGBA", (8, 8))), "a picture in mode RGBA; convert it to L or RGB"),
         (lambda pipe: pipe.encode(GREY, 0), "batch_size is 0"),
         (lambda pipe: pipe.edit(GREY, torch.ones(5, dtype=torch.bool), 0), "region is bool of shape"),
-        (lambda pipe: pipe(0, num_inference_steps=3, critic_until=0.97), "too early for the critic to choose"),
-        (
-            lambda pipe: pipe.edit(GREY, torch.ones(4, dtype=torch.bool), 0, num_inference_steps=3, critic_until=0.97),
-            "too early for the critic to choose",
-        ),
+        (lambda pipe: pipe(0, critic_window=(1, 0.97)), "critic_window is 1 0.97; it contains none of 3 steps"),
         (lambda pipe: pipe.edit(GREY, torch.ones(4), 0), "region is float32"),
         (
             lambda pipe: TokenCriticPipeline(make_tokenizer(image_size=12), pipe.generator),

@@ -59,6 +59,20 @@ def test_a_model_is_whole(name):
     assert {path.name for path in (FOLDER / name).iterdir()} >= {"README.md", "tokens.npz", "reference.npz"}
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_what_tuning_found_is_for_these_very_weights(name):
+    pipe = TokenCriticPipeline.from_pretrained(name)
+    own = {part: pipe.parts[part].fingerprint() for part in ("tokenizer", "generator", "critic")}
+    for file in (FOLDER / name).glob("tuning-*.json"):
+        sampler, nfe = file.stem.removeprefix("tuning-").rsplit("-", 1)
+        found = pipe.sampling.tuned(sampler, int(nfe))
+        assert found.nfe == int(nfe)
+        assert found.settings.sampler == sampler
+        assert found.settings.nfe(pipe.tokenizer.num_tokens) <= int(nfe)
+        assert found.models.items() <= own.items(), file.name
+    assert pipe.defaults == pipe.sampling.tuned("critic", 27).settings
+
+
 def test_every_verb_works_offline(alone):
     few = ("--num", 130, "--steps", 2, "--metrics", "fid,accuracy", "--resamples", 0)
     call("sample", "fashion-mnist", "--num", 2, "--steps", 3, "--out", "samples")

@@ -56,10 +56,6 @@ class MarkovWorld:
     def num_classes(self) -> int:
         return self.initial.shape[0]
 
-    @property
-    def num_labels(self) -> int:
-        return self.num_classes
-
     def __call__(self, masked_tokens: Tensor, labels: Tensor | None) -> Tensor:
         """The generator: exact log p(x_j | visible tokens, class). (b, n) -> (b, n, states)."""
         return self.log_marginals[self._classes_of(labels, masked_tokens), self.row(masked_tokens)]

@@ -101,14 +101,15 @@ def test_guidance_extrapolates_from_the_null_class_in_one_call():
     with_class, without = generator(masked, labels), generator(masked, torch.full_like(labels, 3))
     calls = []
     generator.trunk.register_forward_hook(lambda *_: calls.append(1))
-    guided = generator(masked, labels, guidance=2.5)
+    guided = generator.guided(2.5)(masked, labels)
     assert len(calls) == 1
     assert guided.allclose(without + 2.5 * (with_class - without), atol=1e-4)
-    assert generator.guided(2.5)(masked, labels).equal(guided)
     assert generator.guided(2.5).logits_at(masked, labels, mask).allclose(guided[mask], atol=1e-4)
     assert generator.guided(1.0) is generator
     with pytest.raises(InputError, match=r"guidance is 2.0 but .* null_class"):
-        Generator(TINY)(masked.clamp(max=23), labels, guidance=2.0)
+        Generator(TINY).guided(2.0)
+    with pytest.raises(InputError, match=r"guidance is 2.5 but labels is None"):
+        generator.guided(2.5)(masked, None)
 
 
 def test_a_model_without_classes_takes_no_labels():
@@ -202,8 +203,8 @@ def test_a_critic_from_a_generator_starts_as_its_trunk():
     assert two(tokens, labels, mask).equal(two(tokens, labels, ~mask))  # the mask's embedding starts at 0
     two.trunk.words.weight.data.zero_()
     assert generator.trunk.words.weight.abs().sum() > 0  # a copy, not a share
-    for layers in (0, 4):
-        with pytest.raises(InputError, match=f"layers is {layers}; the generator has 3"):
+    for layers, message in ((0, "layers is 0; it must be at least 1"), (4, "layers is 4; the trunk has 3")):
+        with pytest.raises(InputError, match=message):
             Critic.from_generator(generator, layers=layers)
     with pytest.raises(InputError, match="width must stay"):
         Critic.from_generator(generator, width=8)

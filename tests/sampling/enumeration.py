@@ -23,7 +23,7 @@ def joint(initial: list[float], transition: list[list[float]], n: int) -> dict[I
 
 
 def completions(truth: dict[Image, float], masked: tuple, temperature: float) -> dict[Image, tuple[float, list[float]]]:
-    """Each way to fill in the hidden tokens independently: its probability, and each drawn token's p at temperature 1."""
+    """Each way to fill in the hidden tokens independently: its probability, and each sampled token's p at temperature 1."""
     agreeing = {x: p for x, p in truth.items() if all(m in (HIDDEN, a) for m, a in zip(masked, x, strict=True))}
     total, states = sum(agreeing.values()), sorted({x[0] for x in truth})
     marginals = [[sum(p for x, p in agreeing.items() if x[j] == s) / total for s in states] for j in range(len(masked))]
@@ -64,7 +64,7 @@ def algorithm_2(
 
 
 def maskgit(truth: dict[Image, float], n: int, steps: int, noise: float) -> dict[Image, float]:
-    """MaskGIT: log p + noise (1 - (i + 1)/T) Gumbel; the tokens kept are a draw without replacement by p^(1/scale)."""
+    """MaskGIT: log p + noise (1 - (i + 1)/T) Gumbel; the tokens kept are sampled without replacement by p^(1/scale)."""
     states = {(HIDDEN,) * n: 1.0}
     for i in range(steps):
         following: dict[tuple, float] = defaultdict(float)

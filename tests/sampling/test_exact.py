@@ -3,22 +3,33 @@
 The chi-square tests reject a correct sampler once in 10,000 choices of seed; the seeds are fixed.
 """
 
+from itertools import pairwise
+
 import pytest
 import scipy.stats
 import torch
 from sampling import enumeration
 
 from tokencritic.exact_world import MarkovWorld
-from tokencritic.sampling import ChanceScorer, ConfidenceScorer, CriticScorer, RandomScorer, refine, sample
+from tokencritic.plan import num_masked_table
+from tokencritic.sampling.scorers import (
+    ConfidenceScorer,
+    CriticScorer,
+    RandomOrderScorer,
+    make_scorer,
+    windowed,
+)
+from tokencritic.sampling.settings import SamplingSettings
+from tokencritic.sampling.starts import refine, sample
 
 ERROR_RATE = 1e-4
 SAMPLES = 100_000
 SMALL = MarkovWorld.random(num_tokens=4, states=3, classes=2, seed=1)
 
 
-def draw(world, scorer, *, label=0, samples=SAMPLES, **settings):
+def distribution_of(world, scorer, *, label=0, samples=SAMPLES, **settings):
     labels = torch.full((samples,), label)
-    return world.distribution(sample(world, scorer, labels, seeds=0, num_tokens=world.num_tokens, **settings))
+    return world.distribution(sample(world, scorer, labels, seeds=0, **settings))
 
 
 def p_value(observed, expected, samples=SAMPLES):
@@ -45,8 +56,9 @@ def test_the_world_knows_its_own_distribution():
 
 
 def test_one_token_at_a_time_in_random_order_gives_the_true_joint():
+    assert max(before - after for before, after in pairwise(num_masked_table(4, 12))) == 1
     for label in range(2):
-        observed = draw(SMALL, RandomScorer(), label=label, steps=4, schedule="linear")
+        observed = distribution_of(SMALL, RandomOrderScorer(), label=label, steps=12)
         assert p_value(observed, SMALL.truth(label)) > ERROR_RATE
 
 
@@ -55,7 +67,7 @@ def test_the_critic_sampler_has_the_distribution_of_algorithm_2(steps, a, b):
     truth, images = chain(SMALL, 1)
     scores = {image: SMALL.critic(torch.tensor([image]), torch.tensor([1]))[0].tolist() for image in images}
     exact = enumeration.algorithm_2(truth, scores.__getitem__, 4, steps, a, b)
-    observed = draw(SMALL, CriticScorer(SMALL.critic, 0.0), label=1, steps=steps, temperature=(a + b, b))
+    observed = distribution_of(SMALL, CriticScorer(SMALL.critic, 0.0), label=1, steps=steps, temperature=(a + b, b))
     assert p_value(observed, torch.tensor([exact.get(x, 0.0) for x in images], dtype=torch.float64)) > ERROR_RATE
 
 
@@ -64,19 +76,20 @@ def test_the_critic_sampler_has_the_distribution_of_algorithm_2(steps, a, b):
 def test_the_confidence_sampler_has_the_distribution_of_maskgit(noise, steps):
     truth, images = chain(SMALL, 0)
     exact = enumeration.maskgit(truth, 4, steps, noise)
-    observed = draw(SMALL, ConfidenceScorer(noise), steps=steps)
+    observed = distribution_of(SMALL, ConfidenceScorer(noise), steps=steps)
     assert p_value(observed, torch.tensor([exact.get(x, 0.0) for x in images], dtype=torch.float64)) > ERROR_RATE
 
 
-def test_chance_is_the_critics_sampler_with_a_critic_that_knows_nothing():
+def test_random_remasking_is_the_critics_sampler_with_a_critic_that_knows_nothing():
     labels = torch.arange(300) % 2
     loop = {"seeds": 5, "steps": 6, "temperature": (1.2, 0.7)}
-    for since, until in ((1.0, 0.0), (0.6, 0.0), (1.0, 0.4)):
-        chance = ChanceScorer(since, until)
-        nothing = CriticScorer(lambda tokens, _: torch.zeros(tokens.shape), 3.0, "odds", since, until)
-        tokens = sample(SMALL, chance, labels, num_tokens=4, **loop)
-        assert tokens.equal(sample(SMALL, nothing, labels, num_tokens=4, **loop))
-    assert refine(SMALL, chance, tokens, labels, **loop).equal(refine(SMALL, nothing, tokens, labels, **loop))
+    nothing = CriticScorer(lambda tokens, _: torch.zeros(tokens.shape), 3.0, "gumbel")
+    for window in ((1.0, 0.0), (0.6, 0.0), (1.0, 0.4)):
+        settings = SamplingSettings("random-remask", 6, critic_window=window)
+        control, blind = make_scorer(settings, None), windowed(nothing, settings)
+        tokens = sample(SMALL, control, labels, **loop)
+        assert tokens.equal(sample(SMALL, blind, labels, **loop))
+    assert refine(SMALL, control, tokens, labels, **loop).equal(refine(SMALL, blind, tokens, labels, **loop))
 
 
 def test_what_the_exact_critic_gains_it_gains_by_its_choice():
@@ -84,13 +97,14 @@ def test_what_the_exact_critic_gains_it_gains_by_its_choice():
     world = MarkovWorld.random(num_tokens=8, states=3, seed=0, error=0.2)
 
     def distance(scorer):
-        return 0.5 * (draw(world, scorer, samples=40_000, steps=8) - world.truth()).abs().sum().item()
+        return 0.5 * (distribution_of(world, scorer, samples=40_000, steps=8) - world.truth()).abs().sum().item()
 
     critic = min(distance(CriticScorer(world.critic, noise)) for noise in (0.4, 0.8, 1.2))
     confidence = min(distance(ConfidenceScorer(noise)) for noise in (3.0, 4.5, 6.0))
-    chance = min(distance(ChanceScorer(since)) for since in (1.0, 0.5, 0.25))
+    windows = [SamplingSettings("random-remask", 8, critic_window=(start, 0.0)) for start in (1.0, 0.5, 0.25)]
+    control = min(distance(make_scorer(settings, None)) for settings in windows)
     assert critic < confidence - 0.02
-    assert chance > confidence + 0.1
+    assert control > confidence + 0.1
 
 
 @pytest.mark.parametrize("error", [0.0, 0.05])
@@ -99,7 +113,7 @@ def test_at_equal_steps_the_critic_comes_closer_to_the_truth(error):
     world = MarkovWorld.random(num_tokens=8, states=3, seed=0, error=error)
 
     def distance(scorer):
-        return 0.5 * (draw(world, scorer, samples=40_000, steps=4) - world.truth()).abs().sum().item()
+        return 0.5 * (distribution_of(world, scorer, samples=40_000, steps=4) - world.truth()).abs().sum().item()
 
     confidence = min(distance(ConfidenceScorer(noise)) for noise in (4.5, 10, 20, 40, 80))
     critic = min(distance(CriticScorer(world.critic, noise)) for noise in (0.0, 0.3, 0.6, 0.9, 1.2))

@@ -3,17 +3,22 @@ from fractions import Fraction
 import pytest
 import torch
 
+from tokencritic.contracts import Proposal
 from tokencritic.errors import InputError
+from tokencritic.plan import Step
 from tokencritic.randomness import Use, uniforms
-from tokencritic.sampling.propose import Proposal, Step
 from tokencritic.sampling.scorers import (
-    ChanceScorer,
     ConfidenceScorer,
     CriticScorer,
     HaltonScorer,
-    RandomScorer,
+    NamedScorer,
+    RandomOrderScorer,
+    RandomRemaskScorer,
+    WindowScorer,
     halton_ranks,
+    make_scorer,
 )
+from tokencritic.sampling.settings import SAMPLERS, SamplingSettings
 
 SEEDS = torch.tensor([3, 4])
 MASK = torch.tensor([[True, False, True, True], [True, True, False, False]])
@@ -31,77 +36,102 @@ def test_the_critics_noise_is_uniform_on_the_probability_and_annealed_with_t():
     logits = torch.tensor([[0.0, 1.0, -1.0, 9.0], [2.0, -3.0, 0.5, 0.0]])
     u = uniforms(SEEDS, 4, Use.SELECT, step=7)
     for time in (1.0, 0.5, 0.1):
-        on_probability = CriticScorer(lambda *_: logits, selection_noise=0.4)
-        on_logit = CriticScorer(lambda *_: logits, selection_noise=0.4, noise_on="logit")
-        assert on_probability(proposal(time=time)).equal(logits.sigmoid())
-        assert on_logit(proposal(time=time)).equal(logits)
-        for scorer in (on_probability, on_logit):
-            assert scorer.noise(proposal(time=time)).allclose(0.4 * time * (u - 0.5))
+        scorer = CriticScorer(lambda *_: logits, selection_noise=0.4)
+        assert scorer.score(proposal(time=time)).equal(logits.sigmoid())
+        assert scorer.noise(proposal(time=time)).allclose(0.4 * time * (u - 0.5))
     assert CriticScorer(lambda *_: logits, 0.0).noise(proposal()) == 0
 
 
-def test_by_the_odds_a_token_is_the_last_to_go_in_proportion_to_its_odds():
+def test_with_gumbel_noise_a_token_is_the_last_to_go_in_proportion_to_its_odds():
     seeds, logits = torch.arange(40_000), torch.tensor([0.0, 1.0, -1.0, 2.0])
     mask = torch.ones(40_000, 4, dtype=torch.bool)
     for power in (1.0, 2.0):
         for time in (1.0, 0.1):  # the noise is the same at all steps
-            drawn = Proposal(torch.ones_like(mask, dtype=torch.int64), mask, None, seeds, Step(3, time, 0.0))
-            scorer = CriticScorer(lambda *_: logits.expand(40_000, 4), selection_noise=power, noise_on="odds")
-            shares = (scorer(drawn) + scorer.noise(drawn)).argmax(1).bincount(minlength=4) / 40_000
+            made = Proposal(torch.ones_like(mask, dtype=torch.int64), mask, None, seeds, Step(3, time, 0.0))
+            scorer = CriticScorer(lambda *_: logits.expand(40_000, 4), selection_noise=power, noise_kind="gumbel")
+            shares = (scorer.score(made) + scorer.noise(made)).argmax(1).bincount(minlength=4) / 40_000
             assert shares.allclose((logits / power).softmax(0), atol=0.01)
 
 
-def test_from_its_time_on_the_critic_leaves_the_choice_to_confidence():
-    logits = torch.randn(2, 4)
-    scorer = CriticScorer(lambda *_: logits, selection_noise=0.0, critic_until=0.5)
-    assert scorer(proposal(time=0.6)).equal(logits.sigmoid())
-    for time in (0.5, 0.1):
-        late = proposal(time=time)
-        assert scorer(late).equal(ConfidenceScorer()(late))
-        assert scorer.noise(late).equal(ConfidenceScorer().noise(late))
+def assert_alike(scorer, other, made):
+    """Two scorers score and disturb a proposal alike."""
+    assert scorer.score(made).equal(other.score(made))
+    assert torch.as_tensor(scorer.noise(made)).equal(torch.as_tensor(other.noise(made)))
+    assert scorer.revokes(made.step) == other.revokes(made.step)
 
 
-def test_before_its_time_confidence_chooses_almost_at_random_and_keeps_what_is_kept():
-    logits = torch.randn(2, 4)
-    scorer = CriticScorer(lambda *_: logits, selection_noise=0.0, critic_from=0.5)
-    for time in (0.5, 0.1):
-        late = proposal(time=time)
-        assert scorer.revokes(late.step)
-        assert scorer(late).equal(logits.sigmoid())
-    early = proposal(time=0.6)
-    assert not scorer.revokes(early.step)
-    assert scorer(early).equal(ConfidenceScorer()(early))
-    assert scorer.noise(early).equal(ConfidenceScorer(12.0).noise(early))
+def test_a_window_is_open_at_its_start_and_closed_at_its_end():
+    inside, before, after = RandomRemaskScorer(), ConfidenceScorer(1.0), ConfidenceScorer(2.0)
+    scorer = WindowScorer((0.5, 0.2), inside, before, after)
+    for time, chosen in ((0.6, before), (0.51, before), (0.5, inside), (0.21, inside), (0.2, after), (0.1, after)):
+        assert scorer.at(Step(time=time)) is chosen
+        assert_alike(scorer, chosen, proposal(time=time))
 
 
-def test_chance_stands_in_for_the_critic_and_only_while_the_critic_would_choose():
-    scorer = ChanceScorer(critic_from=0.5, critic_until=0.2)
-    critic = CriticScorer(lambda *_: torch.zeros(2, 4), critic_from=0.5, critic_until=0.2)
-    drawn = proposal(time=0.4)
-    assert scorer.revokes(drawn.step)
-    assert scorer(drawn).equal(uniforms(SEEDS, 4, Use.SELECT, step=7))
-    assert scorer.noise(drawn) == 0
-    for time in (0.6, 0.2):
-        drawn = proposal(time=time)
-        assert not scorer.revokes(drawn.step)
-        assert scorer(drawn).equal(critic(drawn))
-        assert scorer.noise(drawn).equal(critic.noise(drawn))
-    with pytest.raises(InputError, match=r"critic_from is 0\.1 and critic_until 0\.3"):
-        ChanceScorer(critic_from=0.1, critic_until=0.3)
+@pytest.mark.parametrize("sampler", ["critic", "random-remask"])
+def test_confidence_chooses_around_the_critic_window(sampler):
+    logits = torch.randn(2, 4, generator=torch.Generator().manual_seed(0))
+    settings = SamplingSettings(sampler, critic_window=(0.5, 0.2), selection_noise=0.4, early_noise=7.0)
+    scorer = make_scorer(settings, lambda *_: logits)
+    inside = CriticScorer(lambda *_: logits, 0.4) if sampler == "critic" else RandomRemaskScorer()
+    # Before the window confidence has the settings' early noise, after it MaskGIT's own.
+    for time, chosen in ((0.6, ConfidenceScorer(7.0)), (0.4, inside), (0.2, ConfidenceScorer())):
+        assert_alike(scorer, chosen, proposal(time=time))
+    assert SamplingSettings().early_noise == 12
+    whole = make_scorer(SamplingSettings(sampler), lambda *_: logits)
+    assert type(whole) is type(inside)  # without a window there is nothing to compose
 
 
-@pytest.mark.parametrize("since", [0.2, 0.3, 1.1, float("nan")])
-def test_a_critic_must_begin_before_it_ends(since):
+def test_random_remasking_is_one_uniform_per_token_whether_visible_or_not():
+    scorer, made = RandomRemaskScorer(), proposal()
+    assert scorer.revokes(made.step)
+    assert scorer.score(made).equal(uniforms(SEEDS, 4, Use.SELECT, step=7))
+    assert scorer.noise(made) == 0
+
+
+@pytest.mark.parametrize("window", [(0.2, 0.3), (0.3, 0.3), (1.1, 0.3), (1.0, -0.1), (float("nan"), 0.0), (1.0,)])
+def test_an_impossible_window_is_named(window):
+    inner = RandomRemaskScorer()
     with pytest.raises(
-        InputError, match=r"critic_from is .* and critic_until 0\.3; the first must be the larger, and 1 at most"
+        InputError, match=r"critic_window is .*; it must be a start and an end with 0 <= end < start <= 1"
     ):
-        CriticScorer(lambda *_: torch.zeros(2, 4), critic_from=since, critic_until=0.3)
+        WindowScorer(window, inner, inner, inner)
+    with pytest.raises(InputError, match="critic_window is"):
+        SamplingSettings(critic_window=window)
 
 
-@pytest.mark.parametrize("until", [-0.1, 1.0, float("nan")])
-def test_a_critic_must_choose_at_least_once(until):
-    with pytest.raises(InputError, match=r"critic_until is .*; it must be 0 or more, and less than 1"):
-        CriticScorer(lambda *_: torch.zeros(2, 4), critic_until=until)
+def test_a_windows_networks_are_those_of_all_its_scorers():
+    networks = [torch.nn.Linear(1, 1) for _ in range(3)]
+    scorer = WindowScorer((0.5, 0.2), *(CriticScorer(network) for network in networks))
+    assert scorer.networks == tuple(networks)
+
+
+def test_every_sampler_of_the_table_has_a_scorer_that_does_what_its_row_says():
+    assert NamedScorer.named.keys() == SAMPLERS.keys()
+    calls = []
+
+    def critic(tokens, labels):
+        calls.append(1)
+        return torch.zeros(tokens.shape)
+
+    for name, row in SAMPLERS.items():
+        calls.clear()
+        scorer = make_scorer(SamplingSettings(name), critic, (2, 2))
+        assert type(scorer) is NamedScorer.named[name]
+        assert scorer.revokes(Step()) == row.revokes
+        scorer.score(proposal())
+        assert bool(calls) == row.uses_critic
+        given = Proposal.given(torch.ones(2, 4, dtype=torch.int64), None)
+        if row.refines:
+            assert scorer.score(given).isfinite().all()
+        else:
+            with pytest.raises(InputError, match="given, not sampled"):
+                scorer.score(given)
+    assert type(make_scorer(SamplingSettings(), critic)) is CriticScorer
+    assert make_scorer(SamplingSettings(), None) == ConfidenceScorer(4.5)
+    assert make_scorer(SamplingSettings(selection_noise=0.0), None) == ConfidenceScorer(0.0)
+    with pytest.raises(InputError, match="sampler is critic but the model has none"):
+        make_scorer(SamplingSettings("critic"), None)
 
 
 def test_a_critic_that_reads_the_mask_is_given_it():
@@ -111,23 +141,23 @@ def test_a_critic_that_reads_the_mask_is_given_it():
         def __call__(self, tokens, labels, mask):
             return mask.float()
 
-    assert CriticScorer(Reader(), 0.0)(proposal()).equal(MASK.float().sigmoid())
+    assert CriticScorer(Reader(), 0.0).score(proposal()).equal(MASK.float().sigmoid())
 
 
 def test_confidence_is_log_p_plus_gumbel_noise_annealed_to_nothing():
     gumbel = -(-uniforms(SEEDS, 4, Use.SELECT, step=7).double().log()).log()
     log_p = proposal().logits.double().log_softmax(-1)[..., 1]
     for after in (0.75, 0.25, 0.0):
-        scorer, drawn = ConfidenceScorer(4.5), proposal(time_after=after)
-        assert scorer(drawn)[MASK].double().allclose(log_p[MASK], atol=1e-5)
-        assert scorer.noise(drawn).double().allclose(4.5 * after * gumbel, atol=1e-5)
-        assert (scorer(drawn)[~MASK] == torch.inf).all()
+        scorer, made = ConfidenceScorer(4.5), proposal(time_after=after)
+        assert scorer.score(made)[MASK].double().allclose(log_p[MASK], atol=1e-5)
+        assert scorer.noise(made).double().allclose(4.5 * after * gumbel, atol=1e-5)
+        assert (scorer.score(made)[~MASK] == torch.inf).all()
 
 
-@pytest.mark.parametrize("scorer", [ConfidenceScorer(), RandomScorer(), HaltonScorer()])
+@pytest.mark.parametrize("scorer", [ConfidenceScorer(), RandomOrderScorer(), HaltonScorer()])
 def test_scorers_that_do_not_revoke_never_rank_a_kept_token_last(scorer):
-    assert not scorer.revokes
-    assert (scorer(proposal())[~MASK] == torch.inf).all()
+    assert not scorer.revokes(proposal().step)
+    assert (scorer.score(proposal())[~MASK] == torch.inf).all()
 
 
 def mirrored(index, base):
@@ -156,7 +186,7 @@ def test_halton_order_visits_every_position_once_and_spreads_out():
         assert halton_ranks(size, size) == tuple(exact[place] for place in range(size * size))
     first = torch.tensor(halton_ranks(16, 16)).reshape(16, 16) < 64
     assert first.reshape(2, 8, 2, 8).sum((1, 3)).sub(16).abs().max() <= 2  # a quarter of them in each quarter
-    scores = HaltonScorer()(proposal(num_tokens=16))[0]
+    scores = HaltonScorer().score(proposal(num_tokens=16))[0]
     assert scores.argmax() == ranks.flatten().argmin()
 
 
@@ -165,7 +195,5 @@ def test_bad_settings_are_named():
         CriticScorer(lambda *_: None, -0.1)
     with pytest.raises(InputError, match="selection_noise is nan"):
         ConfidenceScorer(float("nan"))
-    with pytest.raises(InputError, match="noise_on is 'rank'; choose one of probability, logit, odds"):
-        CriticScorer(lambda *_: None, noise_on="rank")
     with pytest.raises(InputError, match=r"grid is \(2, 3\) for 4 tokens"):
-        HaltonScorer((2, 3))(proposal())
+        HaltonScorer((2, 3)).score(proposal())

@@ -8,8 +8,10 @@ from tokencritic.models.critic import Critic
 from tokencritic.models.generator import Generator
 from tokencritic.models.transformer import TransformerConfig
 from tokencritic.pipeline import TokenCriticPipeline
-from tokencritic.sampling import ConfidenceScorer, CriticScorer, Trace, refine, sample
+from tokencritic.sampling.scorers import ConfidenceScorer, CriticScorer
 from tokencritic.sampling.settings import SamplingSettings
+from tokencritic.sampling.starts import refine, sample
+from tokencritic.sampling.trace import Trace
 from tokencritic.tokenizers.compact import CompactConfig, CompactTokenizer
 
 TINY = TransformerConfig(num_tokens=16, codebook_size=12, num_classes=3, width=32, layers=1, heads=2, mlp_width=64)
@@ -28,14 +30,14 @@ def pipe():
 
 
 def by_pipeline(pipe, trace, batch_size=64, **changes):
-    tokens = pipe.sample_tokens(LABELS, 3, pipe.settings(**changes), batch_size, trace.on_step_end)
+    tokens = pipe.sample_tokens(LABELS, 3, pipe.settings(**changes), batch_size=batch_size, on_step=trace)
     return tokens, trace.steps
 
 
 def assert_same(steps, others):
     assert [(step.index, step.time) for step in steps] == [(step.index, step.time) for step in others]
     for step, other in zip(steps, others, strict=True):
-        for name in ("proposal", "drawn", "hidden", "taken_back"):
+        for name in ("proposal", "sampled", "hidden", "remasked"):
             assert getattr(step, name).equal(getattr(other, name)), (step.index, name)
         assert (step.scores is None) == (other.scores is None)
         if step.scores is not None:
@@ -43,20 +45,20 @@ def assert_same(steps, others):
 
 
 @pytest.mark.parametrize("sampler", ["critic", "confidence"])
-def test_a_pipelines_callback_records_what_a_sampler_does(pipe, sampler):
+def test_a_trace_of_a_pipeline_records_what_a_sampler_does(pipe, sampler):
     scorer = CriticScorer(pipe.critic, 1.0) if sampler == "critic" else ConfidenceScorer()
     trace = Trace()
     tokens = sample(pipe.generator, scorer, LABELS, 3, steps=7, on_step=trace)
     from_pipeline, steps = by_pipeline(pipe, Trace(), sampler=sampler, selection_noise=scorer.selection_noise)
     assert from_pipeline.equal(tokens)
     assert_same(steps, trace.steps)
-    assert any(step.taken_back.any() for step in steps) == (sampler == "critic")
+    assert any(step.remasked.any() for step in steps) == (sampler == "critic")
 
 
-def test_a_step_draws_what_the_one_before_had_hidden(pipe):
+def test_a_step_samples_what_the_one_before_had_hidden(pipe):
     _, steps = by_pipeline(pipe, Trace())
-    assert steps[0].drawn.all()
-    assert all(later.drawn.equal(step.hidden) for step, later in itertools.pairwise(steps))
+    assert steps[0].sampled.all()
+    assert all(later.sampled.equal(step.hidden) for step, later in itertools.pairwise(steps))
     assert [step.scores is None for step in steps] == [False] * (len(steps) - 1) + [True]
     assert not steps[-1].hidden.any()
 
@@ -78,7 +80,7 @@ def test_only_the_first_images_are_kept(pipe, batch_size):
     _, whole = by_pipeline(pipe, Trace())
     _, steps = by_pipeline(pipe, Trace(most_images=3), batch_size)
     for step, other in zip(steps, whole, strict=True):
-        for name in ("proposal", "drawn", "hidden", "taken_back"):
+        for name in ("proposal", "sampled", "hidden", "remasked"):
             assert getattr(step, name).equal(getattr(other, name)[:3])
 
 
@@ -88,7 +90,7 @@ def test_refinement_begins_with_the_tokens_given(pipe):
     refined = refine(pipe.generator, CriticScorer(pipe.critic), tokens, [1], steps=4, on_step=trace)
     assert trace.steps[0].index == 0
     assert trace.steps[0].proposal.equal(tokens)
-    assert not trace.steps[0].taken_back.any()
+    assert not trace.steps[0].remasked.any()
     assert trace.steps[-1].proposal.equal(refined)
 
 
@@ -99,7 +101,7 @@ def test_an_empty_trace_has_no_steps():
 def test_runs_that_do_not_belong_together_are_refused(pipe):
     trace = Trace()
     by_pipeline(pipe, trace)
-    pipe.sample_tokens(LABELS, 0, pipe.settings(steps=4), 64, trace.on_step_end)
+    pipe.sample_tokens(LABELS, 0, pipe.settings(steps=4), on_step=trace)
     with pytest.raises(InputError, match=r"runs of \d and of \d steps; use one trace for each"):
         _ = trace.steps
 

@@ -71,8 +71,9 @@ class Critic(SavedModel, TokenCritic):
         unknown = overrides.keys() - {*_OWN, "dropout"}
         if unknown:
             raise InputError(f"{', '.join(sorted(unknown))} must stay as in the generator to start from its trunk")
-        own = asdict(generator.config) | {"layers": layers or generator.config.layers} | overrides
-        config = CriticConfig(**own)  # pyright: ignore[reportArgumentType]
+        layers = generator.config.layers if layers is None else layers
+        own: dict[str, Any] = asdict(generator.config) | {"layers": layers} | overrides
+        config = CriticConfig(**own)
         return cls(config, generator.trunk.first_layers(config.layers, config.dropout)).to(generator.device)
 
     def forward(self, tokens: Tensor, labels: Tensor | None = None, mask: Tensor | None = None) -> Tensor:

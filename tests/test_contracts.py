@@ -1,0 +1,319 @@
+"""The base classes and their defaults, and the adapters that make whole parts of plain callables."""
+
+import dataclasses
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+
+from tokencritic.adapters import as_classifier, as_critic, as_generator, as_scorer, as_tokenizer
+from tokencritic.contracts import (
+    ImageClassifier,
+    ImageTokenizer,
+    MaskedGenerator,
+    Part,
+    Proposal,
+    Scorer,
+    TokenCritic,
+    evaluating,
+)
+from tokencritic.errors import InputError
+from tokencritic.models.critic import Critic
+from tokencritic.models.generator import Generator
+from tokencritic.models.transformer import TransformerConfig
+from tokencritic.plan import Step
+from tokencritic.randomness import Use, uniforms
+from tokencritic.sampling.scorers import ConfidenceScorer, CriticScorer, RandomOrderScorer
+from tokencritic.sampling.starts import edit, refine, sample
+
+NUM_TOKENS, CODES, CLASSES = 9, 5, 3
+LABELS = torch.tensor([0, 2, 1, 2])
+TABLE = torch.randn(CLASSES + 1, CODES + 1, CODES, generator=torch.Generator().manual_seed(0))
+
+
+def table_logits(tokens, labels):
+    """Logits by the label and the left neighbour: (b, n, CODES), of tokens with CODES for hidden."""
+    return 3 * TABLE[labels[:, None], tokens.roll(1, 1)]
+
+
+class TableGenerator(MaskedGenerator):
+    num_tokens, codebook_size, mask_id, num_classes = NUM_TOKENS, CODES, CODES, CLASSES
+
+    def __call__(self, masked_tokens, labels, /):
+        return table_logits(masked_tokens, labels)
+
+
+class GuidableGenerator(TableGenerator):
+    null_class = True
+
+
+def masked(seed=0, count=4):
+    rng = torch.Generator().manual_seed(seed)
+    mask = torch.rand(count, NUM_TOKENS, generator=rng) < 0.5
+    return torch.randint(0, CODES, mask.shape, generator=rng).masked_fill(mask, CODES), mask
+
+
+def test_a_part_without_networks_is_on_the_cpu_in_float32():
+    part = Part()
+    assert part.networks == ()
+    assert (part.device, part.dtype) == (torch.device("cpu"), torch.float32)
+    with pytest.raises(InputError, match="a Part has no fingerprint, by which its results could be kept"):
+        part.fingerprint()
+
+
+def test_a_part_is_where_its_weights_are():
+    class Whole(Part):
+        networks = ()
+
+    part = Whole()
+    embedding = nn.Module()
+    embedding.ids = nn.Parameter(torch.zeros(1, dtype=torch.int64), requires_grad=False)
+    part.networks = (nn.Identity(), embedding, nn.Linear(2, 2, dtype=torch.bfloat16, device="meta"))
+    assert part.dtype == torch.bfloat16  # integers have no precision
+    assert part.device == torch.device("cpu")
+    part.networks = part.networks[::-1]
+    assert part.device == torch.device("meta")
+
+
+def test_a_subclass_of_the_generator_states_only_what_differs():
+    generator = TableGenerator()
+    assert (generator.null_class, generator.num_labels) == (False, CLASSES)
+    assert GuidableGenerator().num_labels == CLASSES + 1
+    tokens, mask = masked()
+    logits = generator(tokens, LABELS)
+    assert generator.logits_at(tokens, LABELS, mask).equal(logits[mask])
+    indices = torch.tensor([[0, 8], [3, 3], [5, 1], [7, 2]])
+    assert generator.logits_at(tokens, LABELS, indices).equal(torch.stack([logits[i, indices[i]] for i in range(4)]))
+    assert generator.guided(1) is generator
+
+
+def test_guidance_is_the_formula_for_every_generator_with_a_null_class():
+    generator, (tokens, mask) = GuidableGenerator(), masked()
+    null = generator(tokens, torch.full_like(LABELS, CLASSES))
+    expected = null + 2.5 * (generator(tokens, LABELS) - null)
+    guided = generator.guided(2.5)
+    torch.testing.assert_close(guided(tokens, LABELS), expected)
+    torch.testing.assert_close(guided.logits_at(tokens, LABELS, mask), expected[mask])
+    assert (guided.num_tokens, guided.codebook_size, guided.mask_id) == (NUM_TOKENS, CODES, CODES)
+    assert guided.num_classes == CLASSES
+    with pytest.raises(InputError, match=r"guidance is 2\.5 but labels is None"):
+        guided(tokens, None)
+    with pytest.raises(InputError, match=r"guidance is 2\.5 but the generator was made without null_class"):
+        TableGenerator().guided(2.5)
+
+
+def test_a_scorer_adds_no_noise_and_may_revoke_by_default():
+    class Zeros(Scorer):
+        def score(self, proposal):
+            return torch.zeros(proposal.tokens.shape)
+
+    scorer = Zeros()
+    proposal = Proposal.given(torch.zeros(2, 3, dtype=torch.int64), None)
+    assert scorer.noise(proposal) == 0
+    assert scorer.revokes(Step())
+    assert scorer.networks == ()
+    scorer.check(TableGenerator())
+
+
+def test_given_tokens_are_all_to_be_judged():
+    tokens = torch.arange(6).reshape(2, 3)
+    proposal = Proposal.given(tokens, torch.tensor([1, 0]))
+    assert proposal.mask.all()
+    assert proposal.seeds.tolist() == [0, 0]
+    with pytest.raises(InputError, match="given, not sampled"):
+        proposal.log_probs()
+    late = Proposal.given(tokens, None, torch.tensor([4, 5]), Step(index=3))
+    u = uniforms(torch.tensor([4, 5]), 3, Use.SELECT, step=3)
+    assert late.selection_uniforms().equal(u)
+    assert late.selection_gumbel().allclose(-(-u.log()).log())
+
+
+def test_modes_are_restored_even_after_an_error():
+    network = nn.Sequential(nn.Dropout(), nn.Dropout().eval())
+
+    def fail():
+        with evaluating(network):
+            assert not any(part.training for part in network.modules())
+            raise ValueError("stop")
+
+    with pytest.raises(ValueError, match="stop"):
+        fail()
+    assert [part.training for part in network.modules()] == [True, True, False]
+
+
+def by_own_ids(mask_id, first_code, vocabulary=None):
+    """The same generator with token ids of its own. vocabulary: its logits cover so many ids; None for the codes alone."""
+
+    def stranger(tokens, labels):
+        assert set(tokens.unique().tolist()) <= {mask_id, *range(first_code, first_code + CODES)}
+        logits = table_logits(torch.where(tokens == mask_id, CODES, tokens - first_code), labels)
+        if vocabulary is None:
+            return logits
+        whole = torch.full((*tokens.shape, vocabulary), 100.0)  # ids that are no codes are likeliest of all
+        whole[..., first_code : first_code + CODES] = logits
+        return whole
+
+    sizes = {"num_tokens": NUM_TOKENS, "codebook_size": CODES, "num_classes": CLASSES}
+    return as_generator(stranger, mask_id=mask_id, first_code=first_code, **sizes)
+
+
+STRANGERS = {
+    "mask 0, codes from 1": by_own_ids(0, 1),
+    "mask 0, codes from 1, logits over the vocabulary": by_own_ids(0, 1, vocabulary=CODES + 1),
+    "mask last": by_own_ids(CODES, 0),
+    "mask last, logits over the vocabulary": by_own_ids(CODES, 0, vocabulary=CODES + 1),
+    "mask far away": by_own_ids(2024, 0),
+    "codes in the middle": by_own_ids(40, 7, vocabulary=41),
+}
+
+
+@pytest.mark.parametrize("name", STRANGERS)
+@pytest.mark.parametrize("scorer", [ConfidenceScorer(), RandomOrderScorer(), CriticScorer(lambda x, _: -x.float())])
+def test_a_generator_with_other_token_ids_samples_the_same_tokens(name, scorer):
+    ours, stranger = TableGenerator(), STRANGERS[name]
+    assert (stranger.mask_id, stranger.num_labels) == (CODES, CLASSES)
+    tokens, mask = masked()
+    assert stranger(tokens, LABELS).equal(ours(tokens, LABELS))
+    sampled = sample(stranger, scorer, LABELS, 3, steps=6)
+    assert 0 <= sampled.min() <= sampled.max() < CODES  # never a mask
+    assert sampled.equal(sample(ours, scorer, LABELS, 3, steps=6))
+    assert edit(stranger, scorer, sampled, mask, LABELS).equal(edit(ours, scorer, sampled, mask, LABELS))
+    if not isinstance(scorer, ConfidenceScorer):
+        assert refine(stranger, scorer, sampled, LABELS).equal(refine(ours, scorer, sampled, LABELS))
+
+
+def test_sizes_are_read_from_attributes_and_must_agree_with_those_given():
+    class Sized(nn.Module):
+        num_tokens, codebook_size, mask_id, num_classes = NUM_TOKENS, CODES, CODES, CLASSES
+
+        def __init__(self):
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(1))
+
+        def forward(self, tokens, labels):
+            return self.scale * table_logits(tokens, labels)
+
+    own = Sized().double()
+    generator = as_generator(own)
+    assert (generator.num_tokens, generator.num_classes, generator.networks) == (NUM_TOKENS, CLASSES, (own,))
+    assert generator.dtype == torch.float64
+    assert as_generator(generator) is generator
+    assert as_generator(TableGenerator()).num_tokens == NUM_TOKENS
+    with pytest.raises(InputError, match="num_tokens is 8 but the generator's is 9"):
+        as_generator(own, num_tokens=8)
+    with pytest.raises(InputError, match="the generator has no attribute mask_id; pass mask_id= to as_generator"):
+        as_generator(table_logits, num_tokens=NUM_TOKENS, codebook_size=CODES)
+
+
+@pytest.mark.parametrize(("mask_id", "first_code"), [(0, 0), (4, 0), (1, 1), (5, 1)])
+def test_a_mask_that_is_one_of_the_codes_is_refused(mask_id, first_code):
+    codes = f"{first_code} to {first_code + CODES - 1}"
+    with pytest.raises(InputError, match=f"mask_id is {mask_id}, one of the codes {codes}; pass first_code="):
+        by_own_ids(mask_id, first_code)
+
+
+@pytest.mark.parametrize("shape", [(2, 8, CODES), (2, 9, CODES - 1), (1, 9, CODES), (9, CODES), (2, 9, CODES + 1, 1)])
+def test_logits_of_a_wrong_shape_are_refused(shape):
+    generator = as_generator(lambda *_: torch.zeros(shape), num_tokens=9, codebook_size=CODES, mask_id=CODES)
+    with pytest.raises(InputError, match=r"logits of shape \(.*\); expected \(2, 9, 5\)"):
+        generator(torch.zeros(2, 9, dtype=torch.int64), None)
+
+
+def test_logits_that_end_before_the_last_code_are_refused():
+    generator = by_own_ids(0, 3, vocabulary=CODES + 3)
+    tokens, _ = masked()
+    assert generator(tokens, LABELS).shape == (4, NUM_TOKENS, CODES)
+    short = as_generator(
+        lambda tokens, _: torch.zeros(*tokens.shape, CODES + 2),
+        num_tokens=NUM_TOKENS,
+        codebook_size=CODES,
+        mask_id=0,
+        first_code=3,
+    )
+    with pytest.raises(InputError, match="logits of shape"):
+        short(tokens, LABELS)
+
+
+def test_an_adapted_critic_has_what_it_states_and_the_defaults_for_the_rest():
+    plain = as_critic(lambda tokens, labels: tokens.float())
+    assert (plain.num_tokens, plain.codebook_size, plain.num_classes) == (None, None, None)
+    assert (plain.reads_mask, plain.ratio_conditioned) == (False, False)
+    assert as_critic(plain) is plain
+    reader = SimpleNamespace(reads_mask=True, codebook_size=CODES)
+    adapted = as_critic(reader)
+    assert (adapted.reads_mask, adapted.codebook_size) == (True, CODES)
+    larger = as_critic(SimpleNamespace(codebook_size=CODES + 1))
+    with pytest.raises(InputError, match="the critic's codebook_size is 6 but the generator's is 5"):
+        CriticScorer(larger).check(TableGenerator())
+    CriticScorer(plain).check(TableGenerator())
+
+
+def test_an_adapted_tokenizer_must_be_one():
+    sizes = {"num_tokens": 4, "codebook_size": 3, "image_size": 8, "channels": 1}
+    whole = sizes | {"encode": lambda x: x + 1, "decode": lambda x: x - 1}
+    tokenizer = as_tokenizer(SimpleNamespace(**whole, grid=(2, 2)))
+    assert (tokenizer.num_tokens, tokenizer.grid, tokenizer.image_size, tokenizer.margin) == (4, (2, 2), 8, 0)
+    assert tokenizer.decode(tokenizer.encode(torch.tensor(7))) == 7
+    assert as_tokenizer(tokenizer) is tokenizer
+    for name in whole:
+        missing = SimpleNamespace(**{key: value for key, value in whole.items() if key != name})
+        with pytest.raises(InputError, match=f"the tokenizer, a SimpleNamespace, has no {name}"):
+            as_tokenizer(missing)
+
+
+def test_an_adapted_classifier_judges_in_its_own_precision_and_evaluation_mode():
+    network = nn.Sequential(nn.Dropout(0.9), nn.Flatten(), nn.Linear(4, 2, dtype=torch.float64)).train()
+    classifier = as_classifier(network)
+    logits = classifier.classify(torch.ones(3, 1, 2, 2))
+    assert logits.dtype == torch.float64
+    assert logits.equal(logits[:1].expand(3, -1))
+    assert not logits.requires_grad
+    assert network.training
+    assert as_classifier(classifier) is classifier
+
+
+def test_a_function_of_a_proposal_is_a_scorer():
+    def by_code(proposal):
+        return -proposal.tokens.float()
+
+    scorer = as_scorer(by_code)
+    proposal = Proposal.given(torch.arange(6).reshape(2, 3), None)
+    assert scorer.score(proposal).equal(by_code(proposal))
+    assert scorer.noise(proposal) == 0
+    assert scorer.revokes(Step())
+    assert as_scorer(scorer) is scorer
+    with_class = sample(TableGenerator(), by_code, LABELS, steps=4)
+    assert with_class.equal(sample(TableGenerator(), scorer, LABELS, steps=4))
+
+    class Network(nn.Module):
+        def forward(self, proposal):
+            assert not self.training
+            return torch.zeros(proposal.tokens.shape)
+
+    network = Network()
+    sample(TableGenerator(), network, LABELS, steps=3)  # switched to evaluation while the loop runs
+    assert network.training
+
+
+def test_an_adapted_part_keeps_its_own_device_and_fingerprint():
+    stated = SimpleNamespace(device="meta", fingerprint=lambda: "abc")
+    part = as_critic(stated)
+    assert part.device == torch.device("meta")
+    assert part.fingerprint() == "abc"
+    with pytest.raises(InputError, match="has no fingerprint"):
+        as_critic(lambda *_: None).fingerprint()
+
+
+def test_our_models_are_by_the_contracts():
+    config = TransformerConfig(num_tokens=4, codebook_size=8, num_classes=2, width=8, layers=1, heads=2, mlp_width=16)
+    generator = Generator(dataclasses.replace(config, null_class=True))
+    critic = Critic.from_generator(generator, ratio_conditioned=True)
+    assert isinstance(generator, MaskedGenerator)
+    assert isinstance(critic, TokenCritic)
+    assert (generator.num_labels, generator.mask_id, generator.networks) == (3, 11, (generator,))
+    assert (critic.num_classes, critic.reads_mask, critic.ratio_conditioned) == (2, False, True)
+    assert as_generator(generator) is generator
+    assert as_critic(critic) is critic
+    assert issubclass(ImageTokenizer, Part)
+    assert issubclass(ImageClassifier, Part)

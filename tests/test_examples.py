@@ -1,0 +1,31 @@
+"""The examples run as their docstrings say, and show what they claim."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+
+def run(*arguments):
+    return subprocess.run([sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+
+def test_plug_in_runs_and_its_critic_wins():
+    shares = [float(x) for x in re.findall(r"([\d.]+)% perfect", run("examples/plug_in.py"))]
+    assert len(shares) == 3
+    assert shares[1] > max(shares[0], shares[2]) + 10
+
+
+def test_train_your_critic_runs_and_its_critic_wins_at_equal_steps():
+    out = run("examples/train_your_critic.py")
+    before, after = ([float(x) for x in re.findall(r"[\d.]+", line)[:2]] for line in out.splitlines())
+    assert after[0] > before[0] + 15  # percent of the images are right
+    assert after[1] < before[1] - 0.15  # total variation distance
+
+
+def test_the_exact_world_writes_its_figure(tmp_path):
+    out = run("examples/exact_world.py", "--samples", "200", "--out", str(tmp_path / "figure.png"))
+    assert "a generator that is 20 % wrong, 4 steps, each at its best setting" in out
+    assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
