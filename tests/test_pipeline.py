@@ -95,7 +95,7 @@ def test_an_image_depends_on_its_own_seed_and_label_alone(pipe):
 
 
 def test_settings_override_the_defaults(pipe):
-    assert pipe.settings(7, temperature=0.5).steps == 7
+    assert pipe.settings(steps=7, temperature=0.5).steps == 7
     assert pipe.settings(temperature=0.5).temperature == 0.5
     assert pipe.settings().selection_noise == 0.3
     for changes in ({"sampler": "random-order"}, {"guidance": 3.0}, {"num_inference_steps": 2}, {"temperature": 0.0}):
@@ -266,7 +266,7 @@ def test_a_critic_window_must_contain_a_step(pipe):
                 pipe.token_batches(labels, 0, replace(closed, sampler=sampler), given)
     assert pipe.sample_tokens(labels, 0, replace(closed, sampler="confidence")).shape == (1, 4)  # has no window
     once = replace(closed, steps=1)  # one step leaves nothing to choose, in any window
-    assert pipe.sample_tokens(labels, 0, once).equal(pipe.sample_tokens(labels, 0, pipe.settings(1)))
+    assert pipe.sample_tokens(labels, 0, once).equal(pipe.sample_tokens(labels, 0, pipe.settings(steps=1)))
 
 
 def test_it_moves_to_another_precision(pipe):
