@@ -25,7 +25,7 @@ PIPELINE = "pipeline.json"
 FORMAT = 1
 
 # part -> kind as the JSON names it -> class
-KINDS: Mapping[str, Mapping[str, type[SavedModel]]] = {
+KINDS: Mapping[str, Mapping[str, type[Any]]] = {
     "tokenizer": {"vqgan": VQGAN, "compact": CompactTokenizer, "taming": TamingVQGAN},
     "generator": {"transformer": Generator},
     "critic": {"transformer": Critic},

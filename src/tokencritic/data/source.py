@@ -78,7 +78,8 @@ class ArraySource(Source):
             bad = low if low < 0 else high
             raise InputError(f"{place} holds label {bad}; expected 0 to {len(class_names) - 1}")
         super().__init__(class_names, labels.astype(np.int64))
-        self.images, self.kind, self.split = images, kind, split
+        self.images = images  # pyright: ignore[reportIncompatibleVariableOverride]
+        self.kind, self.split = kind, split
 
     def __getitem__(self, index: int) -> tuple[Image.Image, int]:
         return to_picture(self.images[index]), int(self.labels[index])
