@@ -29,7 +29,8 @@ def main(arguments: list[str]) -> None:
     import torch
 
     from tokencritic.image_forms import to_images, to_pil
-    from tokencritic.pictures import MOST_IMAGES, before_and_after, image_grid, save
+    from tokencritic.pictures.grids import image_grid, save
+    from tokencritic.pictures.steps import MOST_IMAGES, before_and_after
     from tokencritic.pipeline import Given
     from tokencritic.sampling.trace import Trace
 
