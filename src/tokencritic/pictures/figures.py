@@ -138,10 +138,9 @@ def _deviation(row: Row, metric: str) -> float | None:
 def _handles(rows: Sequence[Row], sampler: str, shapes: Mapping[int, str]) -> list[Line2D]:
     """A sampler in the legend, with its NFE below it."""
     row = SAMPLERS[sampler]
-    handles = [Line2D([], [], color=row.colour, linestyle=_LINES[sampler], linewidth=1.6, label=row.title)]
-    for nfe in sorted({row["nfe"] for row in rows}):
-        handles.append(Line2D([], [], color=row.colour, linestyle="", marker=shapes[nfe], label=f"NFE {nfe}"))
-    return handles
+    line = Line2D([], [], color=row.colour, linestyle=_LINES[sampler], linewidth=1.6, label=row.title)
+    counts = sorted({row["nfe"] for row in rows})
+    return [line] + [Line2D([], [], c=row.colour, ls="", marker=shapes[nfe], label=f"NFE {nfe}") for nfe in counts]
 
 
 def draw_scores(sections: Sequence[Section], explained: str = "") -> Figure:

@@ -149,7 +149,9 @@ class Requests:
             )
         tokens = torch.zeros(1, self.pipe.tokenizer.num_tokens, dtype=torch.int64)
         # Raises what the pipeline would raise, without sampling anything.
-        self.pipe.token_batches(tokens[:, 0], 0, settings, None if refine_ratio is None else Given(tokens, refine_ratio))
+        self.pipe.token_batches(
+            tokens[:, 0], 0, settings, None if refine_ratio is None else Given(tokens, refine_ratio)
+        )
 
     def _label(self, values: Mapping[str, Any]) -> int | None:
         label = values.get("class")

@@ -178,8 +178,8 @@ def _make(
     tokens = pipe.sample_tokens(labels, seed, settings, given, on_step=steps)
     seconds = time.perf_counter() - start
     refine_ratio = given.ratio if given is not None and given.region is None else None
-    made = _image_set(pipe, settings, labels, tokens)
-    return dataclasses.replace(made, trace=steps.trace, nfe=pipe.nfe(settings, refine_ratio), seconds=seconds)
+    made, trace = _image_set(pipe, settings, labels, tokens), steps.trace if pipe.tokenizer.grid else None
+    return dataclasses.replace(made, trace=trace, nfe=pipe.nfe(settings, refine_ratio), seconds=seconds)
 
 
 def _image_set(pipe: TokenCriticPipeline, settings: SamplingSettings, labels: Tensor, tokens: Tensor) -> ImageSet:
