@@ -79,13 +79,13 @@ def test_it_writes_what_the_library_measures(pipe, model, tokens, tmp_path, caps
         watched = sampling_report(watch(pipe, torch.arange(12) % 3, torch.arange(5, 17), settings))
         some = found["sampling"][sampler]
         assert {name: some[name] for name in watched} == known(watched)
-        assert (some["passes"], some["settings"]["selection_noise"]) == (settings.passes(16), noise)
+        assert (some["nfe"], some["settings"]["selection_noise"]) == (settings.nfe(16), noise)
     assert found["models"]["critic"] == pipe.critic.fingerprint()
     assert found["command"].startswith("token-critic diagnose ")
 
     assert printed.startswith("12 held-out images, filled in at temperature 1.5 to 0.5; 12 sampled; seed 5\n")
     assert f" {report['all']['auc']['masked']:.3f} |" in printed
-    assert f" {found['sampling']['critic']['total']['taken_back']['per_image']:.3f} |" in printed
+    assert f" {found['sampling']['critic']['total']['remasked']['per_image']:.3f} |" in printed
     assert printed.endswith(
         f"wrote diagnosis.json, scores.png, auc.png, calibration.png, sampling.png to {tmp_path / 'one'}\n"
     )
@@ -113,13 +113,13 @@ def test_a_model_that_brings_its_tokens_needs_no_data(pipe, tokens, tmp_path):
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == FILES
 
 
-def test_samplers_are_watched_at_equal_passes_as_tuning_found_them(model, tokens, tmp_path):
+def test_samplers_are_watched_at_equal_nfe_as_tuning_found_them(model, tokens, tmp_path):
     tuned = shutil.copytree(model, tmp_path / "model")
     best = {"sampler": "confidence", "steps": 9, "temperature": [1.3, 0.7], "selection_noise": 5.5}
     (tuned / "tuning-confidence-7.json").write_text(json.dumps({"best": best, "models": {}}))
     assert run(tuned, "--data", tokens, "--num", 4, "--held_out", 0.1, "--out", tmp_path / "out") == 0
     found = json.loads((tmp_path / "out/diagnosis.json").read_text())["sampling"]
-    assert found["critic"]["passes"] == found["confidence"]["passes"] == 7
+    assert found["critic"]["nfe"] == found["confidence"]["nfe"] == 7
     settings = found["confidence"]["settings"]
     assert (settings["temperature"], settings["selection_noise"]) == ([1.3, 0.7], 5.5)
 
@@ -149,7 +149,7 @@ def test_bad_input_is_one_line_and_nothing_is_written(pipe, model, tokens, tmp_p
         (model, *with_data, "--candidates", 2): "--candidates is 2",
         (model, *with_data, "--selection_noise", 1): "--selection_noise means another thing to each sampler",
         (model, *with_data, "--steps", 0): "steps is 0",
-        (model, *with_data, "--steps", 40, "--critic_until", 0.97): "too early for the critic to choose",
+        (model, *with_data, "--steps", 40, "--critic_window", 1, 0.97): "it contains none of 40 steps",
         (model, *with_data, "--guidance", 2): "guidance",
         (model, *with_data, "--out", tmp_path / "file"): "which is a file; expected a folder",
         (): "model",

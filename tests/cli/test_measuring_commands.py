@@ -90,7 +90,7 @@ def refused(capsys, data, tmp_path):
 
 
 def test_the_help_names_every_metric():
-    assert tuple(measuring.METRICS.split(",")) == evaluate.METRICS
+    assert measuring.METRICS.split(",") == list(evaluate.METRICS)
 
 
 def metrics(file, name="value"):
@@ -99,7 +99,7 @@ def metrics(file, name="value"):
 
 def test_evaluate_prints_a_table_and_writes_all_there_is_to_know(run, model, tmp_path):
     out = run("evaluate", model, "--num", 60, "--seed", 7, "--steps", 2, "--out", tmp_path / "found.json")
-    assert "60 images, critic, 2 steps, temperature 1.2 to 0.8, noise 0.2, 3 passes per image" in out
+    assert "60 images, critic, 2 steps, temperature 1.2 to 0.8, noise 0.2, 3 NFE" in out
     assert "reference data.npz (train), 120 images" in out
     assert [line.split("|")[1].strip() for line in out.splitlines() if line.startswith("| ")] == [
         *("", "FID", "KID", "IS", "precision", "recall", "accuracy")
@@ -119,23 +119,24 @@ def test_evaluate_refine_measures_before_and_after(run, model, tmp_path):
     before, after = (metrics(tmp_path / "found.json", name) for name in ("before", "after"))
     assert before.keys() == after.keys() == {"fid", "is"}
     assert before["fid"]["value"] != after["fid"]["value"]
-    own = (
-        "--refine_steps",
-        3,
-        "--refine_temperature",
-        1.2,
-        0.5,
-        "--refine_noise_on",
-        "logit",
-        "--refine_critic_until",
-        0.5,
-    )
+    own = ("--refine_settings", "steps=3", "temperature=1.2:0.5", "noise_kind=gumbel", "critic_window=1:0.5")
     out = run("evaluate", model, "--num", 40, "--refine", 0.6, *own, "--metrics", "fid,is")
     assert "40 images, confidence, 3 steps, temperature 1, noise 4.5" in out  # as before
     assert "after: 0.6 refined, critic, 3 steps, temperature 1.2 to 0.5, " in out
-    assert "on logits, confidence from 0.5 on, " in out
-    out = run("evaluate", model, "--num", 40, "--refine", 0.6, "--refine_sampler", "chance", "--metrics", "fid,is")
-    assert "after: 0.6 refined, chance, 9 steps, " in out
+    assert "Gumbel noise 0.2, critic window 1 to 0.5, " in out
+    out = run(
+        "evaluate",
+        model,
+        "--num",
+        40,
+        "--refine",
+        0.6,
+        "--refine_settings",
+        "sampler=random-remask",
+        "--metrics",
+        "fid,is",
+    )
+    assert "after: 0.6 refined, random-remask, 9 steps, " in out
 
 
 def test_images_of_a_model_measure_alike_from_the_model_a_file_and_a_folder(run, model, tmp_path):
@@ -151,7 +152,7 @@ def test_images_of_a_model_measure_alike_from_the_model_a_file_and_a_folder(run,
 
 
 def test_reconstructions_and_the_data_set_itself(run, model, data, tmp_path):
-    out = run("evaluate", model, "--reconstructions", "true", "--metrics", "fid,kid", "--out", tmp_path / "found.json")
+    out = run("evaluate", model, "--reconstructions", "--metrics", "fid,kid", "--out", tmp_path / "found.json")
     assert "120 reconstructions by the tokenizer alone" in out
     lost = metrics(tmp_path / "found.json")["fid"]["value"]
     folder = tmp_path / "images"
@@ -197,7 +198,20 @@ def test_two_ranks_give_the_numbers_of_one(model, data, tmp_path):
 
 def test_sweep_writes_rows_and_figures(run, model, tmp_path):
     out = run(
-        *("sweep", model, "--num", 40, "--samplers", "critic", "random", "--steps", 2, "random=3", "--resamples", 2),
+        *(
+            "sweep",
+            model,
+            "--num",
+            40,
+            "--samplers",
+            "critic",
+            "random-order",
+            "--steps",
+            2,
+            "random-order=3",
+            "--resamples",
+            2,
+        ),
         *("--temperatures", "1.0", "1.2:0.6", "--noises", "critic=0.1", "--out", tmp_path / "out"),
     )
     assert "wrote sweep.csv, sweep.json, fid_is.png, fid_recall_precision.png" in out
@@ -207,22 +221,22 @@ def test_sweep_writes_rows_and_figures(run, model, tmp_path):
     assert found == [
         ("critic", "2", "1.0", "0.1"),
         ("critic", "2", "0.6", "0.1"),
-        ("random", "3", "1.0", ""),
-        ("random", "3", "0.6", ""),
+        ("random-order", "3", "1.0", ""),
+        ("random-order", "3", "0.6", ""),
     ]
     assert all(math.isfinite(float(row["fid"])) and float(row["is_std"]) > 0 for row in rows)
 
 
-def test_a_sweep_starts_from_what_tuning_found_at_equal_passes(run, make_model, tmp_path):
+def test_a_sweep_starts_from_what_tuning_found_at_equal_nfe(run, make_model, tmp_path):
     model = make_model()
-    search = ("--sampler", "confidence", "--passes", 4, "--temperature", 0.9, 0.7, "--budget", 120, "--first", 40)
-    run("tune", model, *search, "--set_defaults", "false")
+    search = ("--sampler", "confidence", "--nfe", 4, "--temperature", 0.9, 0.7, "--budget", 120, "--first", 40)
+    run("tune", model, *search, "--keep_defaults")
     best = json.loads((model / "tuning-confidence-4.json").read_text())["best"]
     run("sweep", model, "--num", 40, "--resamples", 0, "--metrics", "fid", "--out", tmp_path / "out")
     critic, maskgit = csv.DictReader((tmp_path / "out/sweep.csv").read_text().splitlines())
     assert [float(maskgit[f"temperature_{end}"]) for end in ("start", "end")] == best["temperature"]
     assert (critic["temperature_start"], critic["temperature_end"]) == ("1.2", "0.8")
-    assert int(maskgit["passes"]) >= int(critic["passes"]) - 1
+    assert int(maskgit["nfe"]) >= int(critic["nfe"]) - 1
 
 
 def test_a_grey_image_among_coloured_ones_does_not_make_the_reference_grey(tmp_path, capsys):
@@ -258,16 +272,16 @@ def test_what_is_tuned_is_what_is_written_to(refused, make_model, tmp_path, monk
 def test_tune_sets_the_defaults_and_compare_uses_the_evidence(run, make_model, tmp_path):
     model = make_model()
     before = (model / "pipeline.json").read_bytes()
-    search = ("tune", model, "--passes", 5, "--budget", 300, "--first", 40)
-    out = run(*search, "--dry_run", "true")
+    search = ("tune", model, "--nfe", 5, "--budget", 300, "--first", 40)
+    out = run(*search, "--dry_run")
     assert out.splitlines()[-1].startswith("240 images in 2 rounds; best: critic, 4 steps")
     assert (model / "pipeline.json").read_bytes() == before
     assert run(*search).startswith(out)  # the same search, now from the cache
     evidence = json.loads((model / "tuning-critic-5.json").read_text())
     assert TokenCriticPipeline.from_pretrained(model).defaults == SamplingSettings(**evidence["best"])
     kept = (model / "pipeline.json").read_bytes()
-    other = ("--sampler", "confidence", "--passes", 4, "--temperature", 0.55, "--selection_noise", 3)
-    run("tune", model, *other, "--budget", 150, "--first", 40, "--set_defaults", "false")
+    other = ("--sampler", "confidence", "--nfe", 4, "--temperature", 0.55, "--selection_noise", 3)
+    run("tune", model, *other, "--budget", 150, "--first", 40, "--keep_defaults")
     assert (model / "pipeline.json").read_bytes() == kept
     trials = [trial["settings"] for trial in json.loads((model / "tuning-confidence-4.json").read_text())["trials"]]
     assert ([0.55, 0.55], 3) in [
@@ -276,13 +290,14 @@ def test_tune_sets_the_defaults_and_compare_uses_the_evidence(run, make_model, t
     out = run(
         "compare", model, "--num", 40, "--steps", 2, "--candidates", 2, "--resamples", 2, "--out", tmp_path / "out"
     )
-    rows = {row["name"]: row for row in csv.DictReader((tmp_path / "out/comparison.csv").read_text().splitlines())}
+    results = json.loads((tmp_path / "out/comparison.json").read_text())["results"]
+    rows = {one["name"]: one["row"] for one in results}
     assert len(rows) == 5 + 2 * 2
     start, end = evidence["best"]["temperature"]
-    for name in ("Token-Critic", "Taken back by chance"):  # the control has the critic's
+    for name in ("Token-Critic", "Random re-masking"):  # the control has the critic's
         assert float(rows[f"{name}, 2 steps"]["temperature_start"]) == start
     assert float(rows["Token-Critic, 2 steps, best 50 % by the classifier"]["temperature_end"]) == end
-    assert int(rows["MaskGIT, 4 steps"]["passes"]) > int(rows["MaskGIT, 2 steps"]["passes"])
+    assert int(rows["MaskGIT, 4 steps"]["nfe"]) > int(rows["MaskGIT, 2 steps"]["nfe"])
     assert "| MaskGIT, 2 steps, refined by the critic" in out
     assert (tmp_path / "out/comparison.md").read_text() in out
 
@@ -300,7 +315,6 @@ def test_a_model_without_critic_and_classifier_is_compared_as_far_as_it_goes(run
 def test_bad_input_is_one_line_and_nothing_is_sampled(refused, model, make_model, data, tmp_path):
     images = tmp_path / "images.npz"
     np.savez(images, arr_0=np.zeros((40, 8, 8, 3), np.uint8))
-    np.save(tmp_path / "labels.npy", np.arange(39))
     pickled = tmp_path / "pickled.npz"
     np.savez(pickled, arr_0=np.array([{}], dtype=object))
     measured = ("--reference", data, "--features", "classifier")
@@ -311,9 +325,9 @@ def test_bad_input_is_one_line_and_nothing_is_sampled(refused, model, make_model
         ("evaluate", model, *measured, "--num", 0): "num is 0",
         ("evaluate", model, *measured, "--seed_sets", 0): "seed_sets is 0",
         ("evaluate", model, *measured, "--refine", 2): "ratio of refinement is 2.0",
-        ("evaluate", model, *measured, "--refine_noise_on", "logit"): "--refine_noise_on is given without --refine",
+        ("evaluate", model, *measured, "--refine_settings", "steps=3"): "--refine_settings is given without --refine",
         ("evaluate", model, *measured, "--guidance", 2): "guidance is 2.0 but the generator was made without",
-        ("evaluate", model, *measured, "--labels", "x.npy"): "--labels is for folders and files of images",
+        ("evaluate", model, *measured, "--classifier", model): "--classifier is for folders and files of images",
         (
             "evaluate",
             model,
@@ -330,22 +344,21 @@ def test_bad_input_is_one_line_and_nothing_is_sampled(refused, model, make_model
         ("evaluate", images, *measured, "--num", 20, "--classifier", model): "a sample file is measured as a whole",
         ("evaluate", images, *measured, "--seed_sets", 3): "--seed_sets is for models",
         ("evaluate", images, *measured, "--steps", 3): "--steps is for models",
-        ("evaluate", images, *measured, "--classifier", model, "--labels", tmp_path / "labels.npy"): "labels.npy holds",
         ("evaluate", pickled, *measured, "--classifier", model): "pickled.npz",
         ("sweep", model, *measured, "--noises", "best=1"): "--noises holds 'best=1'; expected a value, or",
-        ("sweep", model, *measured, "--steps", "1.5"): "--steps holds '1.5', which is no int",
-        ("sweep", model, *measured, "--temperatures", "1:2:3"): "--temperatures holds '1:2:3'",
+        ("sweep", model, *measured, "--steps", "1.5"): "--steps holds 'steps=1.5', whose value is no int",
+        ("sweep", model, *measured, "--temperatures", "1:2:3"): "--temperatures holds 'temperature=1:2:3'",
         ("sweep", model, *measured, "--steps", 0): "steps is 0",
         ("sweep", model, *measured, "--steps", "halton=4"): "--steps holds 'halton=4'; --samplers has no halton",
         ("evaluate", model, *measured, "--out", tmp_path): "which is a folder; expected a JSON file",
         ("tune", model, *measured, "--budget", 10, "--first", 40): "budget is 10 images; two trials of 40 images",
-        ("tune", model, *measured, "--passes", 0): "--passes is 0",
-        ("tune", model, *measured, "--steps", 9): "--steps is 9; --passes fixes the steps of every trial",
+        ("tune", model, *measured, "--nfe", 0): "--nfe is 0",
+        ("tune", model, *measured, "--steps", 9): "--steps is 9; --nfe fixes the steps of every trial",
         ("tune", tmp_path / "nowhere", *measured): "is no model folder that can be written to",
         ("tune", model, *measured, "--budget", 200, "--first", 20): "20 images are too few for FID",
         ("compare", model, *measured, "--steps", 0): "--steps must be at least 1",
         ("compare", model, *measured, "--candidates", 1): "--candidates at least 2",
-        ("compare", model, *measured, "--candidates", 5, "--passes", 9): "leave out --passes",
+        ("compare", model, *measured, "--candidates", 5, "--nfe", 9): "leave out --nfe",
     }
     cases |= {(verb, model, *measured, "--device", "cud"): "--device is cud" for verb in VERBS}
     if not torch.cuda.is_available():

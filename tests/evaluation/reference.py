@@ -91,7 +91,7 @@ def layers() -> list[tuple[str, int, int, int, int]]:
 
 
 def forward(state: dict[str, Tensor], x: Tensor) -> dict[str, Tensor]:
-    """x: (b, 3, 299, 299) in [-1, 1). Returns the features at every depth, the spatial ones and the logits without bias."""
+    """x: (b, 3, 299, 299) in [-1, 1). Returns the features at every depth and the logits without bias."""
 
     def conv(name: str, x: Tensor, stride: int = 1, padding: int | tuple[int, int] = 0) -> Tensor:
         bn = f"{name}.bn."
@@ -125,8 +125,6 @@ def forward(state: dict[str, Tensor], x: Tensor) -> dict[str, Tensor]:
         for number, padding in ((2, tall), (3, flat), (4, tall), (5, flat)):
             double = conv(f"{b}.branch7x7dbl_{number}", double, padding=padding)
         one = conv(f"{b}.branch1x1", x)
-        if b == "Mixed_6d":
-            found["spatial"] = one[:, :7].permute(0, 2, 3, 1).flatten(1)
         x = torch.cat([one, seven, double, conv(f"{b}.branch_pool", average(x))], 1)
     found["768"] = x.mean((2, 3))
     b = "Mixed_7a"

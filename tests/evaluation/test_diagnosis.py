@@ -100,7 +100,7 @@ def test_a_report_by_hand():
     assert sum(first["histogram"]["original"]) == 13
     assert first["auc"] == {"masked": 1.0, "changed": 1.0}
     assert first["auc_within_image"] == {"masked": 1.0, "changed": 1.0}
-    assert first["auc_of_redrawn"] == {"critic": 1.0, "confidence": 0.0}
+    assert first["auc_of_resampled"] == {"critic": 1.0, "confidence": 0.0}
     assert report["all"]["calibration"]["masked"]["counts"][8] == 18
     assert report["all"]["calibration"]["masked"]["shares"][8] == 1
     assert report["all"]["calibration"]["changed"]["shares"][2] == 1  # sigmoid(-1): drawn again, and equal
@@ -130,7 +130,7 @@ def tiny_pipe(**changes):
     return TokenCriticPipeline(make_tokenizer(), generator.eval(), critic.eval())
 
 
-@pytest.mark.parametrize("reads", [None, "reads_mask", "told_ratio"])
+@pytest.mark.parametrize("reads", [None, "reads_mask", "ratio_conditioned"])
 @pytest.mark.parametrize("temperature", [1.0, (1.5, 0.5)])
 def test_it_judges_what_validation_in_training_judges(reads, temperature):
     pipe = tiny_pipe(**({reads: True} if reads else {}))
@@ -237,7 +237,7 @@ def test_confidence_judges_as_well_as_it_must(report):
     log_p = WORLD.log_marginals.double()  # c rows n s: of each code that may be drawn
     drawn = weights[..., None, None] * hidden[..., None] * log_p.exp()
     flat = [values.flatten() for values in (log_p, drawn * log_p.exp(), drawn * (1 - log_p.exp()))]
-    assert report["all"]["auc_of_redrawn"]["confidence"] == pytest.approx(weighted_auc(*flat), abs=0.005)
+    assert report["all"]["auc_of_resampled"]["confidence"] == pytest.approx(weighted_auc(*flat), abs=0.005)
 
 
 def test_the_critic_judges_as_well_as_the_best_can(report):

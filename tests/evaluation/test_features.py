@@ -11,13 +11,12 @@ import pytest
 import safetensors.torch
 import torch
 from evaluation import reference
-from PIL import Image
 from torch import nn
 
 from tokencritic.errors import InputError
 from tokencritic.evaluation import weights as weights_module
 from tokencritic.evaluation.features import InceptionFeatures
-from tokencritic.evaluation.inception import Inception, resize_clean, resize_tf1
+from tokencritic.evaluation.inception import Inception, resize_tf1
 from tokencritic.evaluation.metrics import fid, fit_gaussian, kid
 from tokencritic.evaluation.weights import find_weights, read_weights
 from tokencritic.image_forms import to_pixels
@@ -49,12 +48,10 @@ def test_every_output_equals_the_second_writing(state, weights, images):
     images = images[:1]
     with torch.inference_mode():
         expected = reference.forward(state, (torch.from_numpy(images).permute(0, 3, 1, 2).float() - 128) / 128)
-    found = InceptionFeatures(weights, spatial=True)(images)
+    found = InceptionFeatures(weights)(images)
     torch.testing.assert_close(found["features"], expected["2048"], rtol=1e-3, atol=1e-4)
-    torch.testing.assert_close(found["spatial"], expected["spatial"], rtol=1e-3, atol=1e-4)
     torch.testing.assert_close(found["probabilities"], expected["logits"].softmax(1), rtol=1e-3, atol=1e-6)
-    assert InceptionFeatures(weights).widths((8, 8)) == {"features": 2048, "probabilities": 1008}
-    assert InceptionFeatures(weights, resize="clean", spatial=True).widths((8, 8))["spatial"] == 2023
+    assert not InceptionFeatures(weights._replace(head=None)).gives_probabilities
 
 
 def test_an_image_has_the_same_features_in_any_batch_and_as_floats(weights, images):
@@ -90,12 +87,8 @@ def test_what_is_no_image_is_refused(weights, bad):
 
 
 def test_impossible_settings_are_refused(weights):
-    for settings, said in (
-        ({"batch_size": 0}, "batch_size"),
-        ({"resize": "bilinear"}, "resize is 'bilinear'; choose one of tf1, clean"),
-    ):
-        with pytest.raises(InputError, match=said):
-            InceptionFeatures(weights, **settings)
+    with pytest.raises(InputError, match="batch_size"):
+        InceptionFeatures(weights, batch_size=0)
 
 
 def test_resize_tf1_places_the_corners_as_tensorflow_1_did():
@@ -107,15 +100,6 @@ def test_resize_tf1_places_the_corners_as_tensorflow_1_did():
     # Shrinking takes single pixels: 8 to 4 is every second one, not their means.
     wide = torch.arange(64.0).view(1, 1, 8, 8)
     assert torch.equal(resize_tf1(wide, 4), wide[:, :, ::2, ::2])
-
-
-def test_resize_clean_is_pillows_bicubic_in_floating_point():
-    pixels = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (2, 3, 40, 24), np.uint8)).float()
-    resized = resize_clean(pixels, 30)
-    expected = np.asarray(Image.fromarray(pixels[1, 2].numpy()).resize((30, 30), Image.Resampling.BICUBIC)).clip(0, 255)
-    np.testing.assert_array_equal(resized[1, 2], expected)
-    assert resize_clean(pixels, 24).shape == (2, 3, 24, 24)
-    assert resized.frac().abs().max() > 0
 
 
 def test_floats_are_rounded_to_the_levels_of_a_file():

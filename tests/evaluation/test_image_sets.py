@@ -57,11 +57,6 @@ def test_a_sample_file_is_read_in_any_order(tmp_path):
             assert np.array_equal(images.batch(start, stop), PIXELS[start:stop])
 
 
-def test_labels_of_their_own_file(folder):
-    np.save(folder / "labels.npy", np.arange(7))
-    assert open_images(folder, folder / "labels.npy").labels.tolist() == list(range(7))
-
-
 def test_a_file_without_samples_is_a_data_set(tmp_path):
     np.savez(tmp_path / "data.npz", images=PIXELS, labels=np.arange(7))
     images = open_images(tmp_path / "data.npz", num=3)
@@ -77,12 +72,6 @@ def test_a_share_of_a_data_set_is_evenly_spaced(tmp_path):
 
 
 def test_bad_images_are_named(folder, tmp_path):
-    np.save(folder / "short.npy", np.arange(6))
-    with pytest.raises(InputError, match=r"short.npy holds int64 \(6,\); expected integers \(7,\), one per image"):
-        open_images(folder, folder / "short.npy")
-    np.save(folder / "objects.npy", np.array([{}], dtype=object))
-    with pytest.raises(InputError, match=r"objects.npy is no .npy of labels without pickles"):
-        open_images(folder, folder / "objects.npy")
     (folder / "8.png").write_bytes(b"no picture")
     with pytest.raises(InputError, match=r"8.png is no image that can be decoded"):
         open_images(folder).batch(6, 8)

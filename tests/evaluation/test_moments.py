@@ -10,12 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokencritic.errors import InputError
-from tokencritic.evaluation.features import Provenance
-from tokencritic.evaluation.metrics import Gaussian, fit_gaussian
-from tokencritic.evaluation.reference import Statistics, read_statistics
+from tokencritic.evaluation.metrics import fit_gaussian
+from tokencritic.evaluation.reference import read_statistics
 from tokencritic.interop.adm import SampleFile
-
-MADE = Provenance("inception-v3", "tf1", "abc", (32, 24))
 
 
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=6), st.integers(0, 2**31))
@@ -47,56 +44,18 @@ def test_one_sample_has_no_covariance():
         fit_gaussian([torch.ones(1, 1)])
 
 
-def some_statistics(kinds=("features", "spatial"), provenance=MADE) -> Statistics:
-    rng = torch.Generator().manual_seed(0)
-    gaussians = []
-    for dimension in (4, 3):
-        rows = torch.randn(9, dimension, generator=rng, dtype=torch.float64)
-        gaussians.append(Gaussian(rows.mean(0), rows.T.cov(), 9))
-    return Statistics(dict(zip(kinds, gaussians, strict=False)), provenance)
-
-
-def test_a_saved_file_comes_back_with_all_it_was_made_with(tmp_path: Path):
-    for number, saved in enumerate((some_statistics(), some_statistics(["features"], None))):
-        file = tmp_path / f"{number}.npz"
-        saved.save(file)
-        read = read_statistics(file, MADE)
-        assert read.gaussians.keys() == saved.gaussians.keys()
-        for kind, gaussian in saved.gaussians.items():
-            assert torch.equal(read.gaussians[kind].mean, gaussian.mean)
-            assert torch.equal(read.gaussians[kind].covariance, gaussian.covariance)
-        assert read.count == 9
-        assert read.provenance == saved.provenance
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["0.npz", "1.npz"]
-
-
-@pytest.mark.parametrize(
-    ("other", "said"),
-    [
-        (Provenance("classifier", "tf1", "abc", (32, 24)), "features inception-v3 instead of classifier"),
-        (Provenance("inception-v3", "clean", "abc", (32, 24)), "resize tf1 instead of clean"),
-        (Provenance("inception-v3", "tf1", "abd", (32, 24)), "fingerprint abc instead of abd"),
-        (Provenance("inception-v3", "tf1", "abc", (32, 32)), "image_size"),
-    ],
-)
-def test_a_reference_made_with_anything_else_is_refused(tmp_path: Path, other, said):
-    some_statistics().save(tmp_path / "file.npz")
-    with pytest.raises(InputError, match=said):
-        read_statistics(tmp_path / "file.npz", other)
-
-
 def test_files_of_other_projects_are_read(tmp_path: Path):
     """ADM's reference batches hold images and both kinds of statistics; pytorch-fid's hold mu and sigma."""
     rng = np.random.default_rng(0)
     arrays = {"mu": rng.normal(size=4), "sigma": np.eye(4), "mu_s": rng.normal(size=3), "sigma_s": np.eye(3)}
     images = rng.integers(0, 256, (7, 5, 4, 3), np.uint8)
     np.savez(tmp_path / "adm.npz", arr_0=images, **arrays)
-    read = read_statistics(tmp_path / "adm.npz", MADE)
-    np.testing.assert_array_equal(read.gaussians["features"].mean, arrays["mu"])
-    np.testing.assert_array_equal(read.gaussians["spatial"].mean, arrays["mu_s"])
-    assert (read.count, read.provenance) == (None, None)
+    read = read_statistics(tmp_path / "adm.npz")
+    np.testing.assert_array_equal(read.mean, arrays["mu"])
+    np.testing.assert_array_equal(read.covariance, arrays["sigma"])
+    assert read.count is None
     np.savez_compressed(tmp_path / "plain.npz", mu=arrays["mu"].astype(np.float32), sigma=arrays["sigma"])
-    assert read_statistics(tmp_path / "plain.npz").gaussians.keys() == {"features"}
+    assert read_statistics(tmp_path / "plain.npz").mean.dtype is torch.float64
 
     np.testing.assert_array_equal(SampleFile(tmp_path / "adm.npz").read(0, 7), images)
 
@@ -105,8 +64,6 @@ BROKEN = {
     "no mu": {"arr_0": np.zeros((2, 4, 4, 3), np.uint8)},
     "expected floats": {"mu": np.zeros(3), "sigma": np.eye(4)},
     "NaN": {"mu": np.full(2, np.nan), "sigma": np.eye(2)},
-    "count": {"mu": np.zeros(2), "sigma": np.eye(2), "count": np.array(0)},
-    "not whole": {"mu": np.zeros(2), "sigma": np.eye(2), "fingerprint": np.array("x")},
     "without pickles": {"mu": np.array([{}], object), "sigma": np.eye(2)},
 }
 
@@ -120,7 +77,7 @@ def test_broken_files_are_refused_by_name(tmp_path: Path, said):
 
 def test_files_that_are_no_archives_or_cut_off_are_refused(tmp_path: Path):
     (tmp_path / "text.npz").write_text("mu")
-    some_statistics().save(tmp_path / "whole.npz")
+    np.savez(tmp_path / "whole.npz", mu=np.zeros(4), sigma=np.eye(4))
     (tmp_path / "cut.npz").write_bytes((tmp_path / "whole.npz").read_bytes()[:400])
     for name in ("text.npz", "cut.npz", "missing.npz"):
         with pytest.raises(InputError, match=name):

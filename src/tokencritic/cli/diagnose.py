@@ -111,7 +111,8 @@ def _open_tokens(given: Namespace, pipe: "TokenCriticPipeline") -> "TokenArrays"
         )
     arrays = TokenArrays.open(given.data or given.model, pipe.tokenizer.fingerprint())
     check_fit("generator", pipe.generator, arrays)
-    check_fit("critic", pipe.critic, arrays)
+    if pipe.critic is not None:
+        check_fit("critic", pipe.critic, arrays)
     return arrays
 
 

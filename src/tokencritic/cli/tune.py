@@ -23,14 +23,16 @@ def main(arguments: list[str]) -> None:
     given = _parse(arguments)
 
     from tokencritic.distribution import joined
+    from tokencritic.evaluation.inception import DIMENSION
     from tokencritic.evaluation.report import settings_text
     from tokencritic.evaluation.samples import SampleSets
     from tokencritic.evaluation.search import Trial, rounds, trial_settings, tune, write_defaults, write_tuning
+    from tokencritic.models.classifier import Classifier
 
     with joined(check_device(given.device)) as ranks:
         pipe, folder = load_model(given), Path(given.model)
-        own = chosen_features(given) == "classifier" and pipe.classifier is not None
-        first = given.first or max(1000, 1 + (pipe.classifier.feature_width if own else 2048))
+        own = pipe.classifier if chosen_features(given) == "classifier" else None
+        first = given.first or max(1000, 1 + (own.feature_width if isinstance(own, Classifier) else DIMENSION))
         plan = rounds(given.budget, first)
         sets = SampleSets(pipe, cache_of(given), first, given.seed, batch_size=given.batch_size)
         start = pipe.settings(**{"sampler": "critic", **settings_of(given)})

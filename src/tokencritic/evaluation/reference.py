@@ -135,4 +135,4 @@ def read_statistics(file: Path) -> Gaussian:
         raise InputError(f"{file} holds a mean and a covariance {shapes}; expected floats (d,) and (d, d)")
     if not (np.isfinite(mean).all() and np.isfinite(covariance).all()):
         raise InputError(f"{file} holds a mean or covariance with NaN or infinity")
-    return Gaussian(*(torch.from_numpy(array.astype(np.float64)) for array in (mean, covariance)))
+    return Gaussian(torch.from_numpy(mean.astype(np.float64)), torch.from_numpy(covariance.astype(np.float64)))

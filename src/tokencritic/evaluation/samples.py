@@ -98,7 +98,7 @@ class ModelSamples(ImageSet):
                 ModelSamples(sets, single, seed, num, candidate=number) for number in range(settings.candidates)
             ]
         self.labels = np.arange(num) % self.pipe.generator.num_classes
-        self.image_size = (self.pipe.tokenizer.image_size,) * 2
+        self.image_size = (self.pipe.tokenizer.image_size, self.pipe.tokenizer.image_size)
         has_critic = self.pipe.critic is not None
         made_with = settings.in_effect(has_critic)
         used = _parts_used(made_with)
@@ -149,6 +149,7 @@ class ModelSamples(ImageSet):
         return torch.from_numpy(tokens.astype(np.int64))
 
     def _make(self, rows: range) -> ChunkArrays:
+        assert self.labels is not None
         labels = torch.from_numpy(self.labels[rows.start : rows.stop])
         seeds = candidate_seeds(torch.arange(self._seed + rows.start, self._seed + rows.stop), self._candidate)
         given = [source._tokens(rows) for source in self._sources]
