@@ -28,8 +28,8 @@ MUTANTS = {
     ),
     "critic is told this very mask": (
         "training/losses.py",
-        "mask=previous)",
-        "mask=mask)",
+        "labels, previous)",
+        "labels, mask)",
         "tests/training/test_losses.py",
     ),
     "told ratio the wrong way round": (
@@ -46,7 +46,7 @@ MUTANTS = {
     ),
     "frozen generator keeps its dropout": (
         "training/losses.py",
-        "with evaluating(generator):",
+        "with evaluating(*generator.networks):",
         "with evaluating():",
         "tests/training/test_losses.py",
     ),
@@ -263,15 +263,15 @@ MUTANTS = {
         "tests/training/test_training_loop.py::test_accumulation_changes_nothing_but_rounding",
     ),
     "the average is kept and never used": (
-        "training/loop.py",
-        "whole(value).cpu() for name, value in self.learner.average.values.items()",
-        "whole(value).cpu() for name, value in self.task.model.state_dict().items()",
+        "training/run_folder.py",
+        '_AVERAGE = "average."',
+        '_AVERAGE = "model."',
         "tests/training/test_training_loop.py::test_a_run_learns_logs_and_leaves_a_model_of_averaged_weights",
     ),
-    "a checkpoint's files are not compared with their digests": (
+    "a checkpoint is not compared with its digest": (
         "training/checkpoint.py",
-        "if _digest(path / name) != digest:",
-        "if False:",
+        'if notes.pop("digest") != _digest(path / STATE, notes):',
+        'if not notes.pop("digest"):',
         "tests/training/test_checkpoint.py",
     ),
     "refinement reuses the noise that sampled the image": (

@@ -63,7 +63,10 @@ def test_a_part_without_networks_is_on_the_cpu_in_float32():
 
 
 def test_a_part_is_where_its_weights_are():
-    part = Part()
+    class Whole(Part):
+        networks = ()
+
+    part = Whole()
     embedding = nn.Module()
     embedding.ids = nn.Parameter(torch.zeros(1, dtype=torch.int64), requires_grad=False)
     part.networks = (nn.Identity(), embedding, nn.Linear(2, 2, dtype=torch.bfloat16, device="meta"))
@@ -247,9 +250,10 @@ def test_an_adapted_critic_has_what_it_states_and_the_defaults_for_the_rest():
 
 
 def test_an_adapted_tokenizer_must_be_one():
-    whole = {"num_tokens": 4, "codebook_size": 3, "encode": lambda x: x + 1, "decode": lambda x: x - 1}
+    sizes = {"num_tokens": 4, "codebook_size": 3, "image_size": 8, "channels": 1}
+    whole = sizes | {"encode": lambda x: x + 1, "decode": lambda x: x - 1}
     tokenizer = as_tokenizer(SimpleNamespace(**whole, grid=(2, 2)))
-    assert (tokenizer.num_tokens, tokenizer.grid, tokenizer.image_size, tokenizer.margin) == (4, (2, 2), None, 0)
+    assert (tokenizer.num_tokens, tokenizer.grid, tokenizer.image_size, tokenizer.margin) == (4, (2, 2), 8, 0)
     assert tokenizer.decode(tokenizer.encode(torch.tensor(7))) == 7
     assert as_tokenizer(tokenizer) is tokenizer
     for name in whole:

@@ -10,8 +10,8 @@ from typing import Any, Literal, TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.fsdp import FSDPModule, fully_shard
-from torch.distributed.tensor import DTensor
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from tokencritic.contracts import Trunk
@@ -23,12 +23,11 @@ _PATIENCE = timedelta(hours=6)  # the first rank may be long at measuring, or at
 
 @dataclass(frozen=True)
 class Ranks:
-    """The processes of a run. files: a group of their own for writing checkpoints, None for one process."""
+    """The processes of a run, and this one among them."""
 
     rank: int
     size: int
     device: torch.device
-    files: Any = None
 
     @property
     def first(self) -> bool:
@@ -48,26 +47,19 @@ class Ranks:
             dist.all_reduce(tensor)
         return tensor
 
-    def told(self, value: Any) -> Any:
-        """What the first rank says; the others' own values are not looked at."""
-        if self.size == 1:
-            return value
-        box = [value]
-        dist.broadcast_object_list(box, 0)
-        return box[0]
-
     def told_by_first(self, work: Callable[[], T]) -> T:
         """What `work` returns on the first rank, on all ranks; its `InputError` too, so that no rank waits for an answer."""
-        value, problem = None, None
+        box: list[Any] = [None, None]
         if self.first:
             try:
-                value = work()
+                box[0] = work()
             except InputError as error:
-                problem = str(error)
-        value, problem = self.told((value, problem))
-        if problem is not None:
-            raise InputError(problem)
-        return value
+                box[1] = error
+        if self.size > 1:
+            dist.broadcast_object_list(box, 0)
+        if box[1] is not None:
+            raise box[1]
+        return box[0]
 
     def wait(self) -> None:
         """Until all are here."""
@@ -91,16 +83,15 @@ def joined(device: str = "cpu") -> Iterator[Ranks]:
     if place.type == "cuda" and place.index is None:
         place = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(place)
-    if size == 1:
-        yield Ranks(0, 1, place)
-        return
-    # Decisions and checkpoints go over the CPU, gradients over what the device has.
-    backend = "cpu:gloo,cuda:nccl" if place.type == "cuda" else "gloo"
-    dist.init_process_group(backend, timeout=_PATIENCE)
+    if size > 1:
+        # Decisions go over the CPU, gradients over what the device has.
+        backend = "cpu:gloo,cuda:nccl" if place.type == "cuda" else "gloo"
+        dist.init_process_group(backend, timeout=_PATIENCE)
     try:
-        yield Ranks(rank, size, place, dist.new_group(backend="gloo", timeout=_PATIENCE))
+        yield Ranks(rank, size, place)
     finally:
-        dist.destroy_process_group()
+        if size > 1:
+            dist.destroy_process_group()
 
 
 def distribute(model: nn.Module, ranks: Ranks, how: Literal["ddp", "fsdp"]) -> nn.Module:
@@ -124,12 +115,6 @@ def unwrapped(network: Any) -> Any:
     return network.module if isinstance(network, DistributedDataParallel) else network
 
 
-def weights_were_lent(network: nn.Module) -> None:
-    """To be called when the weights were changed behind the back of fsdp, which keeps some of them gathered after a pass."""
-    if isinstance(network, FSDPModule):
-        network.reshard()
-
-
 def local(tensor: Tensor) -> Tensor:
     """This rank's part of a tensor: the whole of it, unless fsdp has spread it."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
@@ -138,3 +123,12 @@ def local(tensor: Tensor) -> Tensor:
 def whole(tensor: Tensor) -> Tensor:
     """The tensor put together again; every rank must call it."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+@torch.no_grad()
+def fill(tensor: Tensor, values: Tensor) -> None:
+    """Copy values of the whole tensor into it; fsdp's have on each rank their part of them."""
+    if isinstance(tensor, DTensor):
+        values = values.to(tensor.device)
+        values = distribute_tensor(values, tensor.device_mesh, tensor.placements, src_data_rank=None)
+    tensor.copy_(values)

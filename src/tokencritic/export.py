@@ -12,9 +12,8 @@ from tokencritic.errors import InputError
 from tokencritic.files import read_json
 from tokencritic.models.saved import CONFIG, SavedModel, write_model
 from tokencritic.pipeline import TokenCriticPipeline
-from tokencritic.pipeline_folder import KINDS, PIPELINE, read_folder, write_pipeline
+from tokencritic.pipeline_folder import KINDS, PIPELINE, load_part, read_folder, write_folder
 from tokencritic.sampling.settings import SamplingSettings
-from tokencritic.tokenizers.loading import load_tokenizer
 from tokencritic.training.checkpoint import best_checkpoint, load_tensors
 
 RUN = "run.json"
@@ -78,16 +77,8 @@ def export(run_folder: str | Path, folder: str | Path, *, half: bool = False, be
     weights = _halved(model) if half and run.name != "tokenizer" else model.state_dict()
     write_model(folder / run.name, model.config, weights)
     if not missing:
-        write_pipeline(folder, parts, names, defaults)
+        write_folder(folder, parts, names, defaults, saved=True)
     return Exported(tuple(name for name in KINDS if name in parts), missing, notes)
-
-
-def load_part(folder: Path, name: str) -> SavedModel:
-    """The model in folder/name. Only tokenizers are of several kinds."""
-    if name == "tokenizer":
-        return load_tokenizer(folder / name)
-    (kind,) = KINDS[name].values()
-    return kind.from_pretrained(folder / name)
 
 
 def _take_best(model: SavedModel, run: Path) -> None:

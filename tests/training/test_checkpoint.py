@@ -1,17 +1,14 @@
-import os
-import pickle
 import resource
 import shutil
 import signal
 
 import pytest
-import torch
 from training.run_task import PatternTask, assert_equal_weights, log_of, newest, run, weights
 
-from tokencritic.distribution import Ranks
+from tokencritic.distribution import ALONE
 from tokencritic.errors import InputError
 from tokencritic.models.generator import Generator
-from tokencritic.training.checkpoint import Checkpoints, best_checkpoint, load_tensors
+from tokencritic.training.checkpoint import Checkpoints, best_checkpoint
 
 
 def damages(file):
@@ -28,7 +25,7 @@ def test_whatever_happens_to_a_file_of_the_newest_checkpoint_the_run_goes_on_fro
     good = tmp_path / "good"
     run(good, steps=4, checkpoint_seconds=0)
     names = sorted(file.name for file in newest(good).iterdir())
-    assert names == [".metadata", "__0_0.distcp", "checkpoint.json"]
+    assert names == ["checkpoint.json", "state.safetensors"]
     for name in names:
         for number in range(4):
             place = tmp_path / f"{name}-{number}"
@@ -45,7 +42,7 @@ def test_whatever_happens_to_a_file_of_the_newest_checkpoint_the_run_goes_on_fro
 
 def test_a_note_is_told_from_what_was_written_whichever_byte_of_it_changed(tmp_path):
     run(tmp_path, steps=4, checkpoint_seconds=0)
-    checkpoints = Checkpoints(tmp_path, Ranks(0, 1, torch.device("cpu")))
+    checkpoints = Checkpoints(tmp_path, ALONE, keep_every=0)
     file = newest(tmp_path) / "checkpoint.json"
     content, written, told = file.read_bytes(), checkpoints.newest(), 0
     for place in range(0, len(content), 3):
@@ -80,7 +77,7 @@ def test_the_newest_the_best_and_every_nth_checkpoint_are_kept(tmp_path, monkeyp
 @pytest.mark.parametrize(
     ("largest", "message"),
     [
-        ("checkpoints/000000003/__0_0.distcp", r"could not be written: .*File too large.*still has the ones before"),
+        ("checkpoints/000000003/state.safetensors", r"could not be written: .*File too large.*still has the ones before"),
         ("generator/model.safetensors", r"model.safetensors could not be written: .*File too large"),
     ],
 )
@@ -111,13 +108,3 @@ def test_what_a_killed_process_left_unfinished_is_removed(tmp_path):
     run(tmp_path, steps=2)
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["000000002"]
     assert not any(leftover.exists() for leftover in leftovers)
-
-
-def test_a_metadata_file_that_names_anything_else_is_not_unpickled(tmp_path):
-    run(tmp_path, steps=1)
-    # The second begins like the name of a type, and leads to every class that there is.
-    dotted = b"\x80\x04\x8c\x05torch\x8c\x26bool.__class__.__base__.__subclasses__\x93)R."
-    for content in (pickle.dumps(os.system), dotted):
-        (newest(tmp_path) / ".metadata").write_bytes(content)
-        with pytest.raises(InputError, match="never loaded"):
-            load_tensors(newest(tmp_path), {"model.bias": torch.zeros(33)})

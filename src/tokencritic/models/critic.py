@@ -72,8 +72,8 @@ class Critic(SavedModel, TokenCritic):
         if unknown:
             raise InputError(f"{', '.join(sorted(unknown))} must stay as in the generator to start from its trunk")
         layers = generator.config.layers if layers is None else layers
-        own = asdict(generator.config) | {"layers": layers} | overrides
-        config = CriticConfig(**own)  # pyright: ignore[reportArgumentType]
+        own: dict[str, Any] = asdict(generator.config) | {"layers": layers} | overrides
+        config = CriticConfig(**own)
         return cls(config, generator.trunk.first_layers(config.layers, config.dropout)).to(generator.device)
 
     def forward(self, tokens: Tensor, labels: Tensor | None = None, mask: Tensor | None = None) -> Tensor:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar
+from typing import ClassVar, get_args
 
 import torch
 from torch import Tensor, nn
@@ -53,6 +53,8 @@ class CriticScorer(NamedScorer, name="critic"):
 
     def __post_init__(self) -> None:
         check_noise(self.selection_noise)
+        if self.noise_kind not in get_args(NoiseKind):
+            raise InputError(f"noise_kind is {self.noise_kind!r}; choose one of {', '.join(get_args(NoiseKind))}")
         object.__setattr__(self, "critic", as_critic(self.critic))
 
     @classmethod

@@ -158,10 +158,6 @@ class SamplingSettings:
         """Whether the critic's scores are probabilities at every step."""
         return self.noise_kind == "uniform" and self.critic_window == (1, 0)
 
-    def in_window(self, step: Step) -> bool:
-        """Whether the critic window contains a step."""
-        return in_window(self.critic_window, step)
-
     def nfe(self, num_tokens: int, has_critic: bool = True, refine_ratio: float | None = None) -> int:
         """Network evaluations per image: what comparisons of samplers are to be made at.
 

@@ -1,89 +1,71 @@
 """Checkpoints of a run: whole or not there, written while training goes on, readable by any number of ranks.
 
-run/checkpoints/000001200/    `torch.distributed.checkpoint` files, and checkpoint.json, which is written last:
-                              the step, whatever else the run notes, and a digest of every other file
+run/checkpoints/000001200/    state.safetensors, every tensor of the run, and checkpoint.json: the step, whatever else the
+                              run notes, and a digest of both
 """
 
-import collections
 import hashlib
 import json
-import pathlib
 import shutil
-import warnings
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import torch
+import safetensors
+import safetensors.torch
 from torch import Tensor
-from torch.distributed.checkpoint import filesystem
-from torch.distributed.checkpoint import metadata as metadata_module
-from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
-from torch.distributed.checkpoint.metadata import Metadata, StorageMeta, TensorStorageMetadata
-from torch.distributed.checkpoint.state_dict_loader import load
-from torch.distributed.checkpoint.state_dict_saver import async_save
 
-from tokencritic.distribution import Ranks
+from tokencritic.distribution import Ranks, fill
 from tokencritic.errors import InputError
-from tokencritic.files import write_atomically
-from tokencritic.foreign_weights import RestrictedUnpickler
 
-NOTES = "checkpoint.json"
-_ALL = "run"  # one name above all tensors: torch looks at each name of the top level at length
-_NUM_NEWEST = 2  # one more than needed, for the day the newest is damaged
+NOTES, STATE = "checkpoint.json", "state.safetensors"
+_NUM_NEWEST = 2  # one more than needed, in case the newest is damaged
 
 
 class Checkpoints:
-    """The checkpoints of one run. All ranks make the same calls.
+    """The checkpoints of one run. All ranks make the same calls, and the first one writes.
 
     keep_every: steps of which a checkpoint is kept for good, 0 is none. Otherwise the newest two are kept and the one with
     the lowest `validation_loss` in its notes.
     """
 
-    def __init__(self, run: Path, ranks: Ranks, keep_every: int = 0) -> None:
+    def __init__(self, run: Path, ranks: Ranks, keep_every: int) -> None:
         self.folder, self.ranks, self.keep_every = run / "checkpoints", ranks, keep_every
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._pending: Future[None] | None = None
 
     def save(self, state: dict[str, Tensor], notes: dict[str, Any]) -> None:
-        """Copy the tensors and return; they are written meanwhile. notes: JSON values, `step` among them."""
+        """Start to write a checkpoint. state: whole tensors that nobody changes. notes: JSON values, `step` among them."""
         self.finish()
-        path = self.folder / f"{notes['step']:09}"
-        partial = path.with_name(path.name + ".partial")
         if self.ranks.first:
-            shutil.rmtree(partial, ignore_errors=True)
-            partial.mkdir(parents=True)
-        self.ranks.wait()
-        one = self.ranks.size == 1
-        _expect_one_process()
-        writer = FileSystemWriter(partial, overwrite=False)
-        written = async_save({_ALL: state}, storage_writer=writer, process_group=self.ranks.files, no_dist=one)
-        self._pending = self._pool.submit(self._complete, written, partial, path, notes)
+            self._pending = self._pool.submit(self._write, self.folder / f"{notes['step']:09}", state, notes)
 
     def finish(self) -> None:
-        """Wait for what is being written. An error in writing it comes out here."""
+        """Wait for what is being written. An error in writing it is raised here, on all ranks."""
+        self.ranks.told_by_first(self.wait)
+
+    def wait(self) -> None:
+        """As `finish`, for a rank that cannot rely on the others any more."""
         pending, self._pending = self._pending, None
         if pending is not None:
             pending.result()
 
-    def _complete(self, written: Any, partial: Path, path: Path, notes: dict[str, Any]) -> None:
+    def _write(self, path: Path, state: dict[str, Tensor], notes: dict[str, Any]) -> None:
+        partial = path.with_name(path.name + ".partial")
         try:
-            written.result()
-            if self.ranks.first:
-                digests = {file.name: _digest(file) for file in sorted(partial.iterdir())}
-                digests[NOTES] = _notes_digest(notes)
-                text = json.dumps({**notes, "digests": digests}, indent=1)
-                write_atomically(partial / NOTES, lambda file: file.write_text(text, encoding="utf-8"))
-                shutil.rmtree(path, ignore_errors=True)  # the same step of a run that was set back by damage
-                partial.rename(path)
-                self._prune()
-        except (Exception, CheckpointException) as error:  # the latter is no Exception
-            if self.ranks.first:
-                shutil.rmtree(partial, ignore_errors=True)
+            shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir(parents=True)
+            safetensors.torch.save_file(state, partial / STATE)
+            text = json.dumps({**notes, "digest": _digest(partial / STATE, notes)}, indent=1)
+            (partial / NOTES).write_text(text, encoding="utf-8")
+            shutil.rmtree(path, ignore_errors=True)  # the same step of a run that was set back by damage
+            partial.rename(path)
+            self._prune()
+        except (OSError, safetensors.SafetensorError) as error:
+            shutil.rmtree(partial, ignore_errors=True)
             last = f"; {self.folder} still has the ones before" if _steps(self.folder) else ""
-            raise InputError(f"{path} could not be written: {_first(error)}{last}") from error
+            raise InputError(f"{path} could not be written: {error}{last}") from error
 
     def newest(self) -> dict[str, Any] | None:
         """The notes of the newest checkpoint that is whole, None if there is none. A damaged one is reported and set aside.
@@ -107,7 +89,7 @@ class Checkpoints:
 
     def load(self, step: int, state: dict[str, Tensor]) -> None:
         """Fill the tensors in place from the checkpoint of this step."""
-        load_tensors(self.folder / f"{step:09}", state, no_dist=self.ranks.size == 1)
+        load_tensors(self.folder / f"{step:09}", state)
 
     def _prune(self) -> None:
         paths = _steps(self.folder)
@@ -126,34 +108,24 @@ def best_checkpoint(run: Path) -> Path:
     return best
 
 
-def load_tensors(path: Path, state: dict[str, Tensor], no_dist: bool = True) -> None:
+def load_tensors(path: Path, state: dict[str, Tensor]) -> None:
     """Fill the tensors in place from the checkpoint at `path`; they may be some of those it holds."""
-    _expect_one_process()
     try:
-        load({_ALL: state}, storage_reader=_Reader(path), no_dist=no_dist)
-    except CheckpointException as error:
-        raise InputError(f"{path} cannot be read: {_first(error)}") from error
-
-
-def _expect_one_process() -> None:
-    """Silence torch's single-process warning, which comes from a thread where no context could catch it."""
-    warnings.filterwarnings("ignore", message="torch.distributed is disabled")
+        with safetensors.safe_open(path / STATE, "pt") as file:
+            for name, tensor in state.items():
+                fill(tensor, file.get_tensor(name))
+    except (OSError, RuntimeError, safetensors.SafetensorError) as error:
+        raise InputError(f"{path} cannot be read: {error}") from error
 
 
 def _verified(path: Path) -> dict[str, Any]:
-    """The notes of a checkpoint whose every file is as it was written."""
+    """The notes of a checkpoint whose files are as they were written."""
     try:
         notes = json.loads((path / NOTES).read_text(encoding="utf-8"))
-        digests = dict(notes.pop("digests"))
-        if digests.pop(NOTES) != _notes_digest(notes):
-            raise ValueError("it is not as it was written")
+        if notes.pop("digest") != _digest(path / STATE, notes):
+            raise ValueError("its digest is another")
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        raise InputError(f"{path} is damaged ({NOTES}: {error})") from error
-    for name, digest in digests.items():
-        if not (path / name).is_file():
-            raise InputError(f"{path} is damaged ({name} is missing)")
-        if _digest(path / name) != digest:
-            raise InputError(f"{path} is damaged ({name} is not as it was written)")
+        raise InputError(f"{path} is damaged ({error})") from error
     return notes
 
 
@@ -172,52 +144,9 @@ def _best(paths: list[Path]) -> Path | None:
     return min(losses, key=losses.__getitem__, default=None)
 
 
-def _notes_digest(notes: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(notes, sort_keys=True).encode()).hexdigest()
-
-
-def _digest(file: Path) -> str:
+def _digest(file: Path, notes: dict[str, Any]) -> str:
+    """A sha256 of the file and the notes."""
     with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def _first(error: BaseException) -> BaseException:
-    """The error of the first rank that had one, which `torch.distributed.checkpoint` wraps in its own."""
-    if isinstance(error, CheckpointException) and error.failures:
-        return next(iter(error.failures.values()))[0]
-    return error
-
-
-class _Reader(FileSystemReader):
-    """Reads tensors alone. The usual reader unpickles whatever the metadata file holds; this one knows a handful of names."""
-
-    def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
-        with (Path(self.path) / ".metadata").open("rb") as file:
-            metadata = RestrictedUnpickler(file, _METADATA_NAMES).load()
-        if not isinstance(metadata, Metadata):
-            raise InputError(f"{self.path}/.metadata holds a {type(metadata).__name__}; expected Metadata")
-        if not all(isinstance(entry, TensorStorageMetadata) for entry in metadata.state_dict_metadata.values()):
-            raise InputError(f"{self.path} holds something else than tensors; it is not a checkpoint of ours")
-        metadata.storage_meta = metadata.storage_meta or StorageMeta()
-        metadata.storage_meta.load_id = self.load_id
-        return metadata
-
-
-_METADATA_CLASSES = (
-    *("Metadata", "TensorStorageMetadata", "TensorProperties", "ChunkStorageMetadata", "MetadataIndex", "StorageMeta"),
-    "_MEM_FORMAT_ENCODING",
-)
-# What the metadata of tensors is made of. Dtypes are known by what they are: a name such as `bool.__class__` leads anywhere.
-_METADATA_NAMES = {("torch", name): value for name, value in vars(torch).items() if isinstance(value, torch.dtype)} | {
-    (module.__name__, name): vars(module)[name]
-    for module, names in (
-        (torch, ("Size",)),
-        (torch.serialization, ("_get_layout",)),
-        (metadata_module, _METADATA_CLASSES),
-        (filesystem, ("_StorageInfo",)),
-        (pathlib, ("PosixPath", "WindowsPath")),
-        (collections, ("OrderedDict",)),
-    )
-    for name in names
-    if name in vars(module)
-}
+        digest = hashlib.file_digest(stream, "sha256")
+    digest.update(json.dumps(notes, sort_keys=True).encode())
+    return digest.hexdigest()

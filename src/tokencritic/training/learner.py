@@ -10,7 +10,7 @@ from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 
 from tokencritic.contracts import Trunk
-from tokencritic.distribution import Ranks, distribute, weights_were_lent
+from tokencritic.distribution import Ranks, distribute, whole
 from tokencritic.randomness import example_seeds
 from tokencritic.training.optimizer import (
     Average,
@@ -99,4 +99,14 @@ class Learner:
             self.network.eval()
             yield
             self.network.train()
-        weights_were_lent(self.network)
+        if isinstance(self.network, FSDPModule):  # which keeps some weights gathered after a pass
+            self.network.reshard()
+
+    def gathered(self) -> dict[str, Tensor]:
+        """A copy of `state` on the CPU, put together from all ranks; empty on all but the first."""
+        copies: dict[str, Tensor] = {}
+        for name, tensor in self.state.items():
+            value = whole(tensor.detach())
+            if self.ranks.first:
+                copies[name] = value.to("cpu", copy=True, memory_format=torch.contiguous_format)
+        return copies

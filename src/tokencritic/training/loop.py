@@ -14,12 +14,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from tokencritic.data.order import ExampleOrder, hold_out
-from tokencritic.distribution import Ranks, joined, whole
+from tokencritic.data.order import ExampleOrder, hold_out, spaced
+from tokencritic.distribution import Ranks, joined
 from tokencritic.errors import InputError
 from tokencritic.progress import Progress
 from tokencritic.training.learner import Learner
@@ -66,29 +65,25 @@ class _Run:
                 f"{ranks.size} ranks times an accumulation of {settings.accumulation}"
             )
         self.train_rows, held_out = hold_out(task.num_rows, task.num_images, settings.held_out)
-        chosen = np.linspace(0, len(held_out), min(_MOST_VALIDATED, len(held_out)), endpoint=False).astype(int)
-        self.held_out = torch.from_numpy(held_out[chosen])
+        self.held_out = torch.from_numpy(spaced(held_out, _MOST_VALIDATED))
         self.order = ExampleOrder(len(self.train_rows), settings.batch_size, settings.seed)
-        self.clock = Clock(settings, len(self.train_rows), ranks)
+        self.total = settings.length(len(self.train_rows))
         self.folder = RunFolder(run, task, settings, ranks)
         self.learner = Learner(task, optimization, settings, ranks)
-        self.first_losses: list[float] = []
         self.unchecked: list[tuple[int, Tensor]] = []
-        self.saved_step: int | None = None
-        self.validation_loss: float | None = None
+        self.validation_loss: float | None = None  # after the last step, if it was validated
 
     def restore(self, settings_text: str | None) -> None:
         """Go to where the last checkpoint stands."""
         notes = self.folder.restore(self.learner.state, settings_text)
-        if notes is not None:
-            self.first_losses = notes["first_losses"]
-        self.clock.start(*((notes["step"], notes["seconds"]) if notes else (0, 0.0)))
+        self.first_losses: list[float] = notes["first_losses"]
+        self.clock = Clock(self.settings, self.ranks, self.total, notes["step"], notes["seconds"])
 
     def go(self, asked: list[int]) -> bool:
         """Train until the end or until asked to stop. Returns whether it is the end."""
         clock, what = self.clock, f"training the {self.task.name}"
-        unit = "seconds" if clock.timed else "steps"
-        with Progress(clock.total, what, unit, done=clock.done, shown=self.ranks.first) as progress:
+        unit, total = "seconds" if clock.timed else "steps", math.ceil(clock.total)
+        with Progress(total, what, unit, done=clock.done, shown=self.ranks.first) as progress:
             while True:
                 share, stop = self.ranks.largest([clock.share, float(bool(asked))])
                 if share >= 1 or stop:
@@ -106,8 +101,7 @@ class _Run:
         if self.clock.step > self.clock.first_step or not self.folder.model.exists():
             if ended:
                 self._validate()
-            if ended or self.clock.step != self.saved_step:  # stopped in a validation, its loss is saved already
-                self._save()
+            self._save()
         what = f"wrote {self.folder.model}" if ended else "stopped; the same command goes on"
         self.folder.close(f"{self.clock.step} steps in {self.clock.seconds / 60:.1f} minutes; {what}")
 
@@ -118,7 +112,7 @@ class _Run:
         self.unchecked.append((step, pair))
         seen = self._check() if logged or self.ranks.device.type == "cpu" else None
         self.learner.update(step, share)
-        self.clock.step += 1
+        self.clock.step, self.validation_loss = step + 1, None
         if seen is None:
             return None
         if logged:
@@ -157,56 +151,45 @@ class _Run:
     def _save(self) -> None:
         if self.unchecked:
             self._check()
-        notes = {"step": self.clock.step, "seconds": self.clock.seconds}
-        notes |= {"first_losses": self.first_losses, "validation_loss": self.validation_loss}
-        averaged = {name: whole(value).cpu() for name, value in self.learner.average.values.items()}
-        self.folder.save(averaged, self.learner.state, notes)
-        self.validation_loss, self.saved_step = None, self.clock.step
+        notes = {"step": self.clock.step, "seconds": self.clock.seconds, "validation_loss": self.validation_loss}
+        self.folder.save(self.learner.gathered(), notes | {"first_losses": list(self.first_losses)})
         self.clock.saved = time.monotonic()
 
 
 class Clock:
     """Counts the steps and the time of a run, by the clock of the first rank.
 
-    num_rows: how many examples an epoch has. step: how many steps are done. total: the length of the run, in steps or, for a
-    budget of time, in seconds. validated, saved: when that was last done, by `time.monotonic`.
+    total: the length of the run, in steps or, if it is `timed`, in seconds. step, seconds: how many are done; those before a
+    resume count. validated, saved: when that was last done, by `time.monotonic`.
     """
 
-    def __init__(self, settings: TrainingSettings, num_rows: int, ranks: Ranks) -> None:
-        self.settings, self.ranks = settings, ranks
-        self.timed = settings.minutes is not None
-        self.total = _length(settings, num_rows)
-        self.start(0, 0.0)
-
-    def start(self, step: int, seconds: float) -> None:
-        """Start, or resume a run after so many steps and seconds."""
+    def __init__(self, settings: TrainingSettings, ranks: Ranks, total: float, step: int, seconds: float) -> None:
+        self.settings, self.ranks, self.total, self.timed = settings, ranks, total, settings.minutes is not None
         self.step = self.first_step = step
-        self._resumed = self.saved = self.validated = time.monotonic()
-        self._start = self._resumed - seconds
+        self.saved = self.validated = time.monotonic()
+        self._start = self.saved - seconds
 
     @property
     def seconds(self) -> float:
-        """The time of the run so far, that before a resume included."""
+        """The time of the run so far."""
         return time.monotonic() - self._start
 
     @property
     def share(self) -> float:
         """The share of the run that is done; for a budget of time, 0 on all ranks but the first."""
-        if not self.timed:
-            return self.step / self.total
-        return self.seconds / (60 * self.settings.minutes) if self.settings.minutes and self.ranks.first else 0.0
+        if self.timed and not self.ranks.first:
+            return 0.0
+        return (self.seconds if self.timed else self.step) / self.total
 
     @property
     def done(self) -> int:
         """How much of `total` is done."""
-        return min(int(self.seconds), self.total) if self.timed else self.step
+        return int(min(self.seconds, math.ceil(self.total))) if self.timed else self.step
 
     def note(self, loss: float | None) -> str:
         """What a progress bar shows; for a budget of time, the rate of steps too."""
-        if loss is None or not self.timed:
-            return "" if loss is None else f"loss {loss:.4g}"
-        rate = (self.step - self.first_step) / max(time.monotonic() - self._resumed, 1e-9)
-        return f"step {self.step}, {rate:.3g} steps/s, loss {loss:.4g}"
+        steps = f"step {self.step}, {self.step / self.seconds:.3g} steps/s, " if self.timed else ""
+        return "" if loss is None else f"{steps}loss {loss:.4g}"
 
     def due(self) -> tuple[bool, bool]:
         """Whether to validate and whether to save now, on all ranks alike. At the end nothing is due: all of it comes then."""
@@ -217,16 +200,6 @@ class Clock:
         going = self.ranks.first and self.share < 1
         validate, save = self.ranks.largest([float(going and validate), float(going and save)])
         return bool(validate), bool(validate or save)
-
-
-def _length(settings: TrainingSettings, num_rows: int) -> int:
-    if settings.steps is not None:
-        return settings.steps
-    if settings.epochs is not None:
-        return math.ceil(settings.epochs * num_rows / settings.batch_size)
-    if settings.minutes is not None:
-        return math.ceil(60 * settings.minutes)
-    raise InputError("none of steps, epochs and minutes is given; give one of them")
 
 
 @contextmanager

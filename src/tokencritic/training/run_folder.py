@@ -1,10 +1,12 @@
 """What a run writes: its facts, checkpoints, log and pictures, and the averaged model."""
 
 import fcntl
+import importlib.util
 import json
 import math
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +16,36 @@ from torch import Tensor
 
 from tokencritic.distribution import Ranks
 from tokencritic.errors import InputError
-from tokencritic.files import write_atomically
+from tokencritic.files import read_json, write_atomically
 from tokencritic.models.saved import write_model
 from tokencritic.pictures.grids import save
+from tokencritic.pipeline_folder import KINDS
 from tokencritic.training.checkpoint import Checkpoints
 from tokencritic.training.settings import TrainingSettings
 from tokencritic.training.task import Task
+
+RUN = "run.json"
+_AVERAGE = "average."  # before the names of the averaged weights in a checkpoint
+
+
+@dataclass(frozen=True)
+class TrainingRun:
+    """What a run says of itself. name: of the part that it trains. facts: those of its task."""
+
+    folder: Path
+    name: str
+    facts: dict[str, Any]
+
+    @classmethod
+    def read(cls, folder: str | Path) -> "TrainingRun":
+        """From the folder of a run."""
+        file = Path(folder) / RUN
+        if not file.is_file():
+            raise InputError(f"{folder} has no {RUN}; expected the folder of a training run")
+        values = read_json(file)
+        if values.get("name") not in KINDS or not isinstance(values.get("facts"), dict):
+            raise InputError(f"{file} has name {values.get('name')!r}; expected one of {', '.join(KINDS)}, and facts")
+        return cls(Path(folder), values["name"], values["facts"])
 
 
 class RunFolder:
@@ -33,9 +59,9 @@ class RunFolder:
         self.checkpoints = Checkpoints(path, ranks, settings.keep_every)
         own = {"batch_size": settings.batch_size, "seed": settings.seed, "held_out": settings.held_out}
         self.facts: dict[str, Any] = json.loads(json.dumps(task.facts())) | own
-        self._log = path / "log.jsonl"
-        self._tensorboard = _tensorboard_class() if settings.tensorboard and ranks.first else None
-        self._writer: Any = None  # TensorBoard's, where wanted
+        self._log, self._writer, self._tensorboard = path / "log.jsonl", None, settings.tensorboard and ranks.first
+        if self._tensorboard and importlib.util.find_spec("tensorboard") is None:
+            raise InputError("tensorboard is true but it is not installed; pip install tensorboard")
 
     @contextmanager
     def claimed(self) -> Iterator[None]:
@@ -45,7 +71,7 @@ class RunFolder:
             try:
                 yield
             finally:  # after an error too: the folder is not left while a thread still writes to it
-                self.checkpoints.finish()
+                self.checkpoints.wait()
 
     def _lock(self, stack: ExitStack) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
@@ -57,36 +83,39 @@ class RunFolder:
                 f"{self.path} is in use by another training; wait for its end, or choose another run folder"
             ) from error
 
-    def restore(self, state: dict[str, Tensor], settings_text: str | None) -> dict[str, Any] | None:
-        """Fill the tensors from the newest checkpoint, and note what this run is. Returns its notes, None without any.
+    def restore(self, state: dict[str, Tensor], settings_text: str | None) -> dict[str, Any]:
+        """Fill the tensors from the newest checkpoint, and note what this run is. Returns its notes, of a new run step 0.
 
         What an interrupted run logged after its last checkpoint is removed, because it happens again.
         """
-        notes = self.checkpoints.newest()
-        if notes is not None:
+        found = self.checkpoints.newest()
+        if found is not None:
             for name, now in self.facts.items():
-                if (there := notes["facts"].get(name)) != now:
+                if (there := found["facts"].get(name)) != now:
                     pair = f"{_differing(there, now)} there, {_differing(now, there)} now"
                     raise InputError(f"{self.path} has another {name} ({pair}); choose another run folder")
-            self.checkpoints.load(notes["step"], state)
+            self.checkpoints.load(found["step"], state)
+        notes = found or {"step": 0, "seconds": 0.0, "first_losses": []}
         if self.ranks.first:
             for place in (self.path, self.model):
                 for leftover in place.glob(".*.tmp"):  # of a process that was killed while it wrote
                     leftover.unlink()
-            self._write("run.json", json.dumps({"name": self.task.name, "facts": self.facts}, indent=1))
+            self._write(RUN, json.dumps({"name": self.task.name, "facts": self.facts}, indent=1))
             if settings_text is not None:
                 self._write("settings.yaml", settings_text)
-            if notes is not None:
-                print(f"going on at step {notes['step']}", flush=True)
-            self._open_log(notes["step"] if notes is not None else 0)
+            if found is not None:
+                print(f"going on at step {found['step']}", flush=True)
+            self._open_log(notes["step"])
         return notes
 
     def _open_log(self, step: int) -> None:
         if self._log.exists():
             lines = [line for line in self._log.read_text(encoding="utf-8").splitlines(True) if _before(line, step)]
             self._write(self._log.name, "".join(lines))
-        if self._tensorboard is not None:
-            self._writer = self._tensorboard(str(self.path / "tensorboard"), purge_step=step)
+        if self._tensorboard:
+            from torch.utils.tensorboard.writer import SummaryWriter
+
+            self._writer = SummaryWriter(str(self.path / "tensorboard"), purge_step=step)
 
     def log(self, kind: str, step: int, numbers: dict[str, float], pictures: dict[str, Image.Image]) -> None:
         """Add a line to the log, and keep the newest picture of each name as a PNG.
@@ -107,10 +136,10 @@ class RunFolder:
             for name, picture in pictures.items():
                 self._writer.add_image(name, np.asarray(picture.convert("RGB")), step, dataformats="HWC")
 
-    def save(self, averaged: dict[str, Tensor], state: dict[str, Tensor], notes: dict[str, Any]) -> None:
-        """Write the averaged model and start to write a checkpoint."""
-        if self.ranks.first:
-            write_model(self.model, self.task.model.config, averaged)
+    def save(self, state: dict[str, Tensor], notes: dict[str, Any]) -> None:
+        """Write the averaged model and start to write a checkpoint. state: as `Learner.gathered` returns it."""
+        averaged = {name.removeprefix(_AVERAGE): state[name] for name in state if name.startswith(_AVERAGE)}
+        self.ranks.told_by_first(lambda: write_model(self.model, self.task.model.config, averaged))
         self.checkpoints.save(state, notes | {"facts": self.facts})
 
     def close(self, what: str) -> None:
@@ -141,14 +170,6 @@ class RunFolder:
 def finite(value: float) -> float | None:
     """JSON has no nan: None instead."""
     return value if math.isfinite(value) else None
-
-
-def _tensorboard_class() -> type[Any]:
-    try:
-        from torch.utils.tensorboard.writer import SummaryWriter
-    except ImportError as error:
-        raise InputError("tensorboard is true but it is not installed; pip install tensorboard") from error
-    return SummaryWriter
 
 
 def _before(line: str, step: int) -> bool:

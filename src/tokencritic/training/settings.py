@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal, get_args, get_type_hints
 
-from tokencritic.errors import InputError
+from tokencritic.errors import InputError, check_at_least
 from tokencritic.randomness import check_seed
 
 
@@ -51,12 +51,8 @@ class TrainingSettings:
         for name, value in given.items():
             if not (math.isfinite(value) and value > 0):
                 raise InputError(f"{name} is {value}; it must be positive")
-        for name in ("batch_size", "accumulation", "log_every"):
-            if values[name] < 1:
-                raise InputError(f"{name} is {values[name]}; it must be at least 1")
-        for name in ("validate_seconds", "checkpoint_seconds", "keep_every"):
-            if not values[name] >= 0:
-                raise InputError(f"{name} is {values[name]}; it must be 0 or more")
+        check_at_least(1, **{name: values[name] for name in ("batch_size", "accumulation", "log_every")})
+        check_at_least(0, **{name: values[name] for name in ("validate_seconds", "checkpoint_seconds", "keep_every")})
         for name in ("precision", "distribution"):
             if values[name] not in (known := get_args(get_type_hints(TrainingSettings)[name])):
                 raise InputError(f"{name} is {values[name]!r}; choose {' or '.join(known)}")
@@ -65,3 +61,13 @@ class TrainingSettings:
         if not self.explosion > 1:
             raise InputError(f"explosion is {self.explosion}; it must be above 1")
         check_seed(self.seed)
+
+    def length(self, num_rows: int) -> float:
+        """The length of a run: steps, where an epoch has `num_rows` examples, or the seconds of a budget of time."""
+        if self.steps is not None:
+            return self.steps
+        if self.epochs is not None:
+            return math.ceil(self.epochs * num_rows / self.batch_size)
+        if self.minutes is not None:
+            return 60 * self.minutes
+        raise InputError("none of steps, epochs and minutes is given; give one of them")
