@@ -36,7 +36,9 @@ def add_samples(parser: ArgumentParser, num: int | None, most: str = "") -> None
 def add_meter(parser: ArgumentParser) -> None:
     """The reference, the features and the cache."""
     group = parser.add_argument_group("reference and features")
-    text = "a data set; an .npz of images, of mu and sigma, or of both; or a model that includes images, by default MODEL"
+    text = (
+        "a data set; an .npz of images, of mu and sigma, or of both; or a model that includes images, by default MODEL"
+    )
     group.add_argument("--reference", metavar="DATA", help=text)
     group.add_argument("--split", choices=["train", "test"], default="train", help="of the reference data set")
     group.add_argument("--reference_num", type=int, metavar="N", help="only so many of its images, evenly spaced")
