@@ -25,7 +25,7 @@ _one_at_a_time = threading.Lock()  # so that many large pictures at once do not 
 
 
 def read_picture(
-    file: Path | IO[bytes], name: str, most_pixels: int | None = None, formats: Sequence[str] | None = None
+    file: Path | IO[bytes], name: str, most_pixels: int | None = None, formats: tuple[str, ...] | None = None
 ) -> Image.Image:
     """A picture in mode L or RGB, upright; of an animation the first frame; what is transparent becomes white.
 

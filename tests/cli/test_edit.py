@@ -57,13 +57,13 @@ def region(*places):
     return torch.tensor([place in places for place in range(16)])
 
 
-def test_the_tokens_that_boxes_touch_are_drawn_anew(pipe, model, image, tmp_path, capsys):
+def test_the_tokens_that_boxes_touch_are_resampled(pipe, model, image, tmp_path, capsys):
     # Pixels 2 to 4 across are column 1, pixel 5 begins column 2; pixels 0 and 1 down are row 0, pixel 9 is in row 3.
     boxes = ("--region", "2,0,6,2", "--region", "9,9,10,10")
     assert run(model, image, *boxes, "--classes", "owl", "--num", 3, "--seed", 7, "--steps", 5, "--out", tmp_path) == 0
     assert (
         capsys.readouterr().out
-        == f"wrote 3 edited images and before_after.png to {tmp_path}: 3 of 16 tokens drawn anew\n"
+        == f"wrote 3 edited images and before_after.png to {tmp_path}: 3 of 16 tokens resampled\n"
     )
     names = [f"00{index}_photo_edited.png" for index in range(3)]
     assert sorted(path.name for path in tmp_path.iterdir()) == [*names, "before_after.png"]
@@ -91,10 +91,10 @@ def test_the_sheet_shows_what_was_given_what_was_kept_and_the_results(pipe, mode
 
 
 @pytest.mark.parametrize("shift", [["--shift", "-4,0"], ["--shift=-4,0"]])
-def test_an_image_is_moved_and_what_becomes_empty_is_drawn(pipe, model, image, shift, tmp_path, capsys):
+def test_an_image_is_moved_and_what_becomes_empty_is_sampled(pipe, model, image, shift, tmp_path, capsys):
     assert run(model, image, *shift, "--region", "0,0,1,1", "--classes", "dog", "--out", tmp_path) == 0
     # Pixels 6 to 9 are empty: columns 2 (pixels 5 to 7) and 3; and the box's token.
-    assert "9 of 16 tokens drawn anew" in capsys.readouterr().out
+    assert "9 of 16 tokens resampled" in capsys.readouterr().out
     moved = pixels(image)[:, np.minimum(np.arange(10) + 4, 9)]
     tokens = pipe.encode(Image.fromarray(moved)).expand(4, -1)
     places = [row * 4 + column for row in range(4) for column in (2, 3)]

@@ -61,11 +61,21 @@ def test_more_images_than_the_critics_sheet_shows(model, images, tmp_path):
     assert len(list((tmp_path / "out").glob("*_refined.png"))) == 17
 
 
-def test_what_chance_hid_is_not_shown_as_what_a_critic_distrusts(pipe, model, images, tmp_path, capsys):
-    arguments = ["refine", model, images[0], "--classes", "owl", "--out", tmp_path / "out", "--sampler", "chance"]
+def test_what_random_remasking_hid_is_not_shown_as_what_a_critic_distrusts(pipe, model, images, tmp_path, capsys):
+    arguments = [
+        "refine",
+        model,
+        images[0],
+        "--classes",
+        "owl",
+        "--out",
+        tmp_path / "out",
+        "--sampler",
+        "random-remask",
+    ]
     assert main([str(part) for part in arguments]) == 0
     assert capsys.readouterr().out == f"wrote 1 refined images, before_after.png to {tmp_path / 'out'}\n"
-    refined = pipe.refine(pipe.encode(Image.open(images[0])), "owl", sampler="chance")[0]
+    refined = pipe.refine(pipe.encode(Image.open(images[0])), "owl", sampler="random-remask")[0]
     assert np.array_equal(pixels(tmp_path / "out/000_grey_refined.png"), np.asarray(refined))
 
 

@@ -35,11 +35,11 @@ def outcome(per_image, same, gain):
 
 
 def sampler_report(taken_back, missing):
-    """Two steps with outcomes and a last one. missing: what stands where nothing was taken back."""
-    first = {"step": 2, "mean_score": 0.25, "taken_back": outcome(0, missing, missing)}
-    second = {"step": 3, "mean_score": 0.5, "taken_back": taken_back}
+    """Two steps with outcomes and a last one. missing: what stands where nothing was re-masked."""
+    first = {"step": 2, "mean_score": 0.25, "remasked": outcome(0, missing, missing)}
+    second = {"step": 3, "mean_score": 0.5, "remasked": taken_back}
     for one, gain in ((first, 0.1), (second, 0.2)):
-        one |= {"drawn_again": outcome(5, 0.25, gain), "kept": outcome(5, 1, -gain)}
+        one |= {"resampled": outcome(5, 0.25, gain), "kept": outcome(5, 1, -gain)}
     return {"images": 8, "steps": [first, second, {"step": 4, "mean_score": 0.75}], "total": {}}
 
 
@@ -55,7 +55,7 @@ def names(figure):
 def test_histograms_are_shares_of_each_kind_of_token(held_out):
     figure = draw_scores(held_out["by_ratio"], "so measured")
     assert len(figure.axes) == 4
-    labels = ["original", "drawn again, changed", "drawn again, equal to the original"]
+    labels = ["original", "resampled, changed", "resampled, equal to the original"]
     assert names(figure) == labels
     kinds = dict(zip(labels, ("original", "changed", "equal"), strict=True))
     drawn = {patch.get_label(): patch.get_data() for patch in figure.axes[1].patches}
@@ -70,16 +70,16 @@ def test_histograms_are_shares_of_each_kind_of_token(held_out):
 def test_auc_is_drawn_for_each_bin_and_left_out_where_it_is_not_known(held_out):
     figure = draw_auc(held_out["by_ratio"])
     hidden, changed, redrawn = (lines(axes) for axes in figure.axes)
-    every, one_image, critic = (f"critic, tokens {text}" for text in ("of all images", "of one image", "drawn again"))
-    confidence = "generator's confidence, tokens drawn again"
+    every, one_image, critic = (f"critic, tokens {text}" for text in ("of all images", "of one image", "resampled"))
+    confidence = "generator's confidence, tokens resampled"
     assert names(figure) == [every, one_image, critic, confidence]
     cases = [
         (hidden[every], "auc", "masked"),
         (hidden[one_image], "auc_within_image", "masked"),
         (changed[every], "auc", "changed"),
         (changed[one_image], "auc_within_image", "changed"),
-        (redrawn[critic], "auc_of_redrawn", "critic"),
-        (redrawn[confidence], "auc_of_redrawn", "confidence"),
+        (redrawn[critic], "auc_of_resampled", "critic"),
+        (redrawn[confidence], "auc_of_resampled", "confidence"),
     ]
     for points, measure, name in cases:
         expected = [section[measure][name] for section in held_out["by_ratio"]]
@@ -107,11 +107,11 @@ def test_sampling_is_drawn_step_by_step(missing):
     mean, often, same, gain = (lines(axes) for axes in figure.axes)
     assert mean["Token-Critic"] == mean["MaskGIT"] == [[2, 0.25], [3, 0.5], [4, 0.75]]
     assert often == {"Token-Critic": [[2, 0], [3, 3]], "MaskGIT": [[2, 0], [3, 0]]}
-    assert same["Token-Critic: taken back"][1] == [3, 0.5]
-    assert math.isnan(same["Token-Critic: taken back"][0][1])
-    assert gain["MaskGIT: hidden again at once"] == [[2, 0.1], [3, 0.2]]
+    assert same["Token-Critic: re-masked"][1] == [3, 0.5]
+    assert math.isnan(same["Token-Critic: re-masked"][0][1])
+    assert gain["MaskGIT: resampled at once"] == [[2, 0.1], [3, 0.2]]
     assert gain["Token-Critic: kept"] == [[2, -0.1], [3, -0.2]]
-    assert "MaskGIT: taken back" not in {**same, **gain}
+    assert "MaskGIT: re-masked" not in {**same, **gain}
     assert len(names(figure)) == len(set(names(figure)))
 
 

@@ -29,22 +29,22 @@ _TITLES = {"is": "Inception Score", "recall": "recall", "precision": "precision"
 _MARKERS = "osD^vP*Xphd<>"
 _KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "original": ("original", {"color": BLUE, "linestyle": "-"}),
-    "changed": ("drawn again, changed", {"color": VERMILION, "linestyle": "--"}),
-    "equal": ("drawn again, equal to the original", {"color": GREEN, "linestyle": ":"}),
+    "changed": ("resampled, changed", {"color": VERMILION, "linestyle": "--"}),
+    "equal": ("resampled, equal to the original", {"color": GREEN, "linestyle": ":"}),
 }
 _TARGETS = {"masked": "share that was not hidden", "changed": "share with the original's code"}
 _GROUPS: dict[str, tuple[str, dict[str, Any]]] = {
-    "taken_back": ("taken back", {"linestyle": "-", "marker": "o"}),
-    "drawn_again": ("hidden again at once", {"linestyle": "--", "marker": "s"}),
+    "remasked": ("re-masked", {"linestyle": "-", "marker": "o"}),
+    "resampled": ("resampled at once", {"linestyle": "--", "marker": "s"}),
     "kept": ("kept", {"linestyle": ":", "marker": "^"}),
 }
 # An AUC of the report and what stands for it.
 _JUDGES: dict[str, tuple[str, dict[str, Any]]] = {
     "auc": ("critic, tokens of all images", {"color": BLACK, "linestyle": ":", "marker": "D"}),
     "auc_within_image": ("critic, tokens of one image", {"color": BLUE, "linestyle": "-", "marker": "o"}),
-    "critic": ("critic, tokens drawn again", {"color": BLUE, "linestyle": "-.", "marker": "^"}),
+    "critic": ("critic, tokens resampled", {"color": BLUE, "linestyle": "-.", "marker": "^"}),
     "confidence": (
-        "generator's confidence, tokens drawn again",
+        "generator's confidence, tokens resampled",
         {"color": VERMILION, "linestyle": "--", "marker": "s"},
     ),
 }
@@ -165,14 +165,14 @@ def draw_auc(sections: Sequence[Section], explained: str = "") -> Figure:
     drawn = {
         "was it hidden?": [(judge, judge, "masked") for judge in both],
         "has it another code?": [(judge, judge, "changed") for judge in both],
-        "drawn again: has it another code?": [(judge, "auc_of_redrawn", judge) for judge in ("critic", "confidence")],
+        "resampled: has it another code?": [(judge, "auc_of_resampled", judge) for judge in ("critic", "confidence")],
     }
     figure, panels = _new_figure(1, len(drawn), explained)
     for axes, (title, lines) in zip(panels[0], drawn.items(), strict=True):
         for judge, metric, name in lines:
             label, style = _JUDGES[judge]
             axes.plot(range(len(sections)), [_number(one[metric][name]) for one in sections], label=label, **style)
-        axes.axhline(0.5, color="#808080", linewidth=0.8)  # chance
+        axes.axhline(0.5, color="#808080", linewidth=0.8)  # by chance
         axes.set_xticks(range(len(sections)), [_range(one) for one in sections])
         axes.set_xlabel("tokens hidden, in per cent")
         axes.set_title(title, fontsize=9)
@@ -217,7 +217,7 @@ def draw_sampling(sampling: Mapping[str, Section], explained: str = "") -> Figur
         numbers = [step["step"] for step in steps]
         plain: dict[str, Any] = {"color": colour, "linestyle": "-" if sampler == "critic" else "--", "linewidth": 1.8}
         mean.plot(numbers, [step["mean_score"] for step in steps], label=name, **plain)
-        taken = [step["taken_back"]["per_image"] for step in steps[:-1]]
+        taken = [step["remasked"]["per_image"] for step in steps[:-1]]
         often.plot(numbers[:-1], taken, label=name, **plain)
         for axes, what in ((same, "same"), (gain, "gain")):
             for group, (label, style) in _GROUPS.items():
@@ -227,9 +227,9 @@ def draw_sampling(sampling: Mapping[str, Section], explained: str = "") -> Figur
     gain.axhline(0, color="#808080", linewidth=0.8)
     titles = {
         mean: "mean score of the whole image",
-        often: "tokens taken back, per image",
-        same: "share that the next draw left the same",
-        gain: "mean change of score by the next draw",
+        often: "tokens re-masked, per image",
+        same: "share that resampling left the same",
+        gain: "mean change of score by resampling",
     }
     for axes, title in titles.items():
         axes.set_title(title, fontsize=9)

@@ -64,7 +64,7 @@ def decode_for_panels(tokens: Tensor, tokenizer: ImageTokenizer, room: int) -> t
     size = panel_size((height, width), grid_of(tokenizer), room)
     if width > size[1]:
         flat = pixels.reshape(-1, height, width, 3)
-        small = [np.asarray(Image.fromarray(x).resize(size[::-1], Image.Resampling.BOX)) for x in flat]
+        small = [np.asarray(Image.fromarray(x).resize((size[1], size[0]), Image.Resampling.BOX)) for x in flat]
         pixels = np.stack(small).reshape(*pixels.shape[:-3], *size, 3)
     return pixels, size
 
