@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from tokencritic.cli.main import main
-from tokencritic.cli.preset_flags import field_help
+from tokencritic.cli.arguments import field_help
 from tokencritic.models.critic import Critic, CriticConfig
 from tokencritic.models.generator import Generator
 from tokencritic.presets import find_preset
@@ -226,7 +226,7 @@ def test_help_shows_every_setting_and_a_list_of_presets_does_not_wait_for_torch(
 
 def test_help_comes_from_the_docstrings():
     assert field_help(TokenizerObjective)["discriminator_levels"] == "its size"
-    assert field_help(TokenizerObjective)["absolute"] == "of the pixel errors"
+    assert field_help(TokenizerObjective)["commitment"] == "draws latents to codes"
     helps = field_help(CriticConfig)
     assert helps["num_classes"] == "0 for a model without classes"  # from the class it extends
     assert helps["reads_mask"].startswith("the critic is also told")

@@ -49,15 +49,6 @@ def gradient_penalty(discriminator: Callable[[Tensor], Tensor], images: Tensor) 
     return gradient.square().flatten(1).sum(1)
 
 
-def adaptive_weight(likeness: Tensor, adversarial: Tensor, last_layer: Tensor, limit: float = 1e4) -> Tensor:
-    """The weight that gives the adversarial loss as much pull on the decoder's last layer as the likeness losses have.
-
-    likeness, adversarial: scalars that depend on `last_layer`, a parameter. Returns a scalar without gradient, up to `limit`.
-    """
-    pulls = [torch.autograd.grad(loss, last_layer, retain_graph=True)[0].norm() for loss in (likeness, adversarial)]
-    return (pulls[0] / (pulls[1] + 1e-6)).clamp(max=limit).detach()
-
-
 class PatchDiscriminator(nn.Module):
     """Strided convolutions that end in one logit per patch, higher = more real.
 
