@@ -61,8 +61,8 @@ def export(run_folder: str | Path, folder: str | Path, *, half: bool = False, be
             f"the selection_noise of {defaults.selection_noise} was for sampling without a critic and is removed"
         )
         defaults = dataclasses.replace(defaults, selection_noise=None)
-    if not missing:
-        TokenCriticPipeline(**parts, class_names=names, defaults=defaults)  # refuses what does not fit
+    if not missing:  # a pipeline refuses what does not fit
+        TokenCriticPipeline(**parts, class_names=names, defaults=defaults)  # pyright: ignore[reportArgumentType]
         notes += _remarks(run, before, parts, names)
     halved = half and run.name != "tokenizer"
     write_model(folder / run.name, model.config, _halved(model) if halved else model.state_dict())
@@ -88,9 +88,11 @@ def _check_tokens(run: TrainingRun, model: SavedModel, before: dict[str, SavedMo
         raise InputError(
             f"{folder} has a {learned} that learned another tokenizer's tokens; choose another folder for this one"
         )
-    if wanted is not None and there is None:
+    if wanted is None:
+        return
+    if there is None:
         raise InputError(f"{folder} has no tokenizer; put the one that made the {run.name}'s tokens there first")
-    if wanted is not None and there != wanted:
+    if there != wanted:
         raise InputError(
             f"the {run.name} of {run.folder} learned tokens of tokenizer {wanted[:16]}, and {folder} has {there[:16]}; "
             "choose the folder of that one"
@@ -119,13 +121,12 @@ def _remarks(
     notes, own, generator = [], run.facts.get("class_names", []), parts["generator"]
     if own and own != list(class_names):
         notes.append(f"the {run.name}'s classes are called {own[:3]}...; the folder's names are kept")
-    if run.name == "critic" and generator.fingerprint() != run.facts.get("generator"):
-        # Weights that `half` rounded cannot be compared.
-        if not all(tensor.half().float().equal(tensor) for tensor in generator.state_dict().values()):
-            notes.append("the critic was trained with a generator of other weights than the folder's")
-    if run.name == "generator" and {"generator", "critic"} <= before.keys():
-        if before["generator"].fingerprint() != generator.fingerprint():
-            notes.append("the folder's critic was trained with the generator that was there before")
+    rounded = all(tensor.half().float().equal(tensor) for tensor in generator.state_dict().values())  # by `half`
+    if run.name == "critic" and not rounded and generator.fingerprint() != run.facts.get("generator"):
+        notes.append("the critic was trained with a generator of other weights than the folder's")
+    replaced = before.get("generator") if run.name == "generator" and "critic" in before else None
+    if replaced is not None and replaced.fingerprint() != generator.fingerprint():
+        notes.append("the folder's critic was trained with the generator that was there before")
     return notes
 
 

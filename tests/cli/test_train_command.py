@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import yaml
 
-from tokencritic.cli.main import main
 from tokencritic.cli.arguments import field_help
+from tokencritic.cli.main import main
 from tokencritic.models.critic import Critic, CriticConfig
 from tokencritic.models.generator import Generator
 from tokencritic.presets import find_preset

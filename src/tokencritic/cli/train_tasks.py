@@ -77,10 +77,8 @@ def _critic(settings: Any, preset: Any, given: Namespace) -> Task:
         shared = {name: vars(own)[name] for name in ("width", "heads", "mlp_width", "norm_first")}
         config = follow(config, preset.model, shared, "that of the generator, whose trunk is the start,")
         if config.layers > own.layers and config.layers != preset.model.layers:
-            asked = f"--model.layers is {config.layers}"
-            raise InputError(
-                f"{asked} but the generator, whose trunk is the start, has {own.layers}; give at most that"
-            )
+            most = f"the generator, whose trunk is the start, has {own.layers}"
+            raise InputError(f"--model.layers is {config.layers} but {most}; give at most that")
         config = dataclasses.replace(config, layers=min(config.layers, own.layers))
     tokenizer = load_tokenizer(given.tokenizer) if given.tokenizer else tokenizer_beside(given.generator)
     torch.manual_seed(settings.training.seed)

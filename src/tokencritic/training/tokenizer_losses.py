@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tokencritic.errors import InputError
+from tokencritic.errors import check_at_least
 
 
 def commitment_error(latents: Tensor, quantized: Tensor) -> Tensor:
@@ -59,9 +59,7 @@ class PatchDiscriminator(nn.Module):
 
     def __init__(self, channels: int, filters: int = 64, levels: int = 3) -> None:
         super().__init__()
-        for name, value in (("channels", channels), ("filters", filters), ("levels", levels)):
-            if value < 1:
-                raise InputError(f"{name} is {value}; it must be at least 1")
+        check_at_least(1, channels=channels, filters=filters, levels=levels)
         layers: list[nn.Module] = []
         width = channels
         for level in range(levels):

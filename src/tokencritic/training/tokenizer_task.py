@@ -10,7 +10,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from tokencritic.data.images import ImageBatches
-from tokencritic.errors import InputError
+from tokencritic.errors import check_at_least
 from tokencritic.image_forms import to_pil
 from tokencritic.pictures.grids import image_grid
 from tokencritic.randomness import example_seeds, torch_rng
@@ -52,8 +52,7 @@ class TokenizerObjective:
     discriminator_rate: float = 5e-4
 
     def __post_init__(self) -> None:
-        if self.perceptual_scale < 1:
-            raise InputError(f"perceptual_scale is {self.perceptual_scale}; it must be at least 1")
+        check_at_least(1, perceptual_scale=self.perceptual_scale)
 
 
 class TokenizerTask(Task[Tokenizer]):
@@ -101,10 +100,9 @@ class TokenizerTask(Task[Tokenizer]):
         absolute = (out.reconstruction - images).abs().flatten(1).mean(1)  # less blur than the squared error alone
         total = squared + weights.absolute * absolute
         if self.perceptual is not None and step >= weights.perceptual_after:
-            times = weights.perceptual_scale
             pair = [out.reconstruction, images]
-            if times > 1:
-                pair = [F.interpolate(side, scale_factor=times, mode="bilinear") for side in pair]
+            if weights.perceptual_scale > 1:
+                pair = [F.interpolate(side, scale_factor=weights.perceptual_scale, mode="bilinear") for side in pair]
             total = total + weights.perceptual * self.perceptual(*pair)
         commitment = losses.commitment_error(out.latents, out.quantized).flatten(1).mean(1)
         total = total + weights.commitment * commitment
