@@ -33,7 +33,7 @@ def main() -> None:
     labels = torch.arange(arguments.images) % pipe.generator.num_classes
     names = [pipe.class_names[label] for label in labels] if pipe.class_names else []
     trace, start = Trace(), time.perf_counter()
-    pipe.sample_tokens(labels, 0, pipe.settings(arguments.steps, sampler="critic"), on_step=trace)
+    pipe.sample_tokens(labels, 0, pipe.settings(steps=arguments.steps, sampler="critic"), on_step=trace)
     print(
         f"{arguments.images} images, {arguments.steps} steps, one thread: {time.perf_counter() - start:.2f} s of sampling"
     )

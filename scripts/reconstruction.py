@@ -17,7 +17,7 @@ from tokencritic.evaluation.features import InceptionFeatures
 from tokencritic.evaluation.metrics import fid, fit_gaussian
 from tokencritic.pictures.grids import image_grid, save
 from tokencritic.pipeline import to_pil
-from tokencritic.tokenizers.loading import load_tokenizer
+from tokencritic.pipeline_folder import load_part
 from tokencritic.tokenizers.quantizer import code_counts, perplexity
 
 
@@ -34,7 +34,7 @@ def main() -> None:
         "--picture", type=Path, help="a PNG of the first two images of each class above their reconstructions"
     )
     arguments = parser.parse_args()
-    tokenizer, source = load_tokenizer(arguments.tokenizer), open_source(arguments.data, "test")
+    tokenizer, source = load_part(arguments.tokenizer, "tokenizer"), open_source(arguments.data, "test")
     indices = np.linspace(0, len(source) - 1, arguments.num).astype(int)
     crop = Preprocess(tokenizer.image_size, tokenizer.channels)
     examples = [source[int(index)] for index in indices]

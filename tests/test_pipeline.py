@@ -8,12 +8,12 @@ from PIL import Image
 
 from tokencritic import Critic, Generator, Given, InputError, TokenCriticPipeline, TransformerConfig, as_generator
 from tokencritic.models.classifier import Classifier, ClassifierConfig
+from tokencritic.pipeline_folder import load_part
 from tokencritic.randomness import candidate_seeds
 from tokencritic.sampling.scorers import CriticScorer
 from tokencritic.sampling.settings import SamplingSettings
 from tokencritic.sampling.starts import edit, refine
 from tokencritic.tokenizers.compact import CompactConfig, CompactTokenizer
-from tokencritic.tokenizers.loading import load_tokenizer
 from tokencritic.tokenizers.vqgan import VQGAN, VQGANConfig
 
 NAMES = ("Cat", "dog", "owl")
@@ -95,7 +95,7 @@ def test_an_image_depends_on_its_own_seed_and_label_alone(pipe):
 
 
 def test_settings_override_the_defaults(pipe):
-    assert pipe.settings(7, temperature=0.5).steps == 7
+    assert pipe.settings(steps=7, temperature=0.5).steps == 7
     assert pipe.settings(temperature=0.5).temperature == 0.5
     assert pipe.settings().selection_noise == 0.3
     for changes in ({"sampler": "random-order"}, {"guidance": 3.0}, {"num_inference_steps": 2}, {"temperature": 0.0}):
@@ -266,7 +266,7 @@ def test_a_critic_window_must_contain_a_step(pipe):
                 pipe.token_batches(labels, 0, replace(closed, sampler=sampler), given)
     assert pipe.sample_tokens(labels, 0, replace(closed, sampler="confidence")).shape == (1, 4)  # has no window
     once = replace(closed, steps=1)  # one step leaves nothing to choose, in any window
-    assert pipe.sample_tokens(labels, 0, once).equal(pipe.sample_tokens(labels, 0, pipe.settings(1)))
+    assert pipe.sample_tokens(labels, 0, once).equal(pipe.sample_tokens(labels, 0, pipe.settings(steps=1)))
 
 
 def test_it_moves_to_another_precision(pipe):
@@ -309,11 +309,11 @@ def test_the_tokenizer_of_a_model_or_alone(pipe, tmp_path):
         VQGANConfig(image_size=8, channels=1, filters=32, multipliers=(1, 1), blocks=1, codebook_size=8, code_width=4)
     )
     vqgan.save_pretrained(tmp_path / "alone")
-    assert type(load_tokenizer(tmp_path / "model")) is CompactTokenizer
-    assert type(load_tokenizer(tmp_path / "alone")) is VQGAN
+    assert type(load_part(tmp_path / "model", "tokenizer")) is CompactTokenizer
+    assert type(load_part(tmp_path / "alone", "tokenizer")) is VQGAN
     pipe.generator.save_pretrained(tmp_path / "generator")
     with pytest.raises(InputError, match="config of no tokenizer known here"):
-        load_tokenizer(tmp_path / "generator")
+        load_part(tmp_path / "generator", "tokenizer")
 
 
 @pytest.mark.parametrize(

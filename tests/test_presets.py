@@ -7,8 +7,8 @@ import torch
 from tokencritic.errors import InputError
 from tokencritic.models.critic import Critic
 from tokencritic.models.generator import Generator
+from tokencritic.pipeline_folder import KINDS
 from tokencritic.presets import MODELS, NAMES, find_preset
-from tokencritic.tokenizers.loading import KINDS
 from tokencritic.training.classifier_task import ClassifierObjective
 from tokencritic.training.critic_task import CriticObjective
 from tokencritic.training.generator_task import GeneratorObjective
@@ -20,7 +20,7 @@ def test_every_preset_is_whole_and_its_parts_fit_each_other(name):
     tokenizer, generator, critic, classifier = (find_preset(model, name) for model in MODELS)
     objectives = TokenizerObjective, GeneratorObjective, CriticObjective, ClassifierObjective
     assert tuple(type(preset.objective) for preset in (tokenizer, generator, critic, classifier)) == objectives
-    kind = next(kind for kind in KINDS.values() if kind.Config is type(tokenizer.model))
+    kind = next(kind for kind in KINDS["tokenizer"].values() if kind.Config is type(tokenizer.model))
     with torch.device("meta"):
         made = kind(tokenizer.model)
     for preset in (generator, critic):

@@ -5,6 +5,7 @@ sampler or scorer can be measured against the truth without training anything. T
 (states + 1) ** num_tokens of them: 65,536 for 8 tokens of 3 states.
 """
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -12,12 +13,13 @@ from itertools import product
 import torch
 from torch import Tensor
 
+from tokencritic.contracts import MaskedGenerator, TokenCritic
 from tokencritic.errors import InputError
-from tokencritic.masking import mask_ratio
+from tokencritic.randomness import torch_rng
 
 
 @dataclass(frozen=True, eq=False)
-class MarkovWorld:
+class MarkovWorld(MaskedGenerator):
     """p(x) = initial[x_1] transition[x_1, x_2] ... transition[x_{n-1}, x_n], one such chain per class.
 
     initial: (classes, states) and transition: (classes, states, states), probabilities, float64, all above 0.
@@ -30,39 +32,32 @@ class MarkovWorld:
     error: float = 0.0
 
     def __post_init__(self) -> None:
-        rows = (self.codebook_size + 1) ** self.num_tokens
+        num_classes, states = self.initial.shape
+        rows = (states + 1) ** self.num_tokens
         if rows > 2**20:
-            sizes = f"num_tokens is {self.num_tokens} and states {self.codebook_size}"
-            raise InputError(f"{sizes}: {rows} rows are too many to list")
+            raise InputError(f"num_tokens is {self.num_tokens} and states {states}: {rows} rows are too many to list")
+        sizes = {"codebook_size": states, "mask_id": states, "num_classes": num_classes}
+        vars(self).update(sizes)  # of the contract; the dataclass is frozen
 
     @classmethod
     def random(cls, num_tokens: int, states: int, classes: int = 1, seed: int = 0, error: float = 0.0) -> "MarkovWorld":
         """A world with random, clearly uneven chains."""
-        rng = torch.Generator().manual_seed(seed)
-        logits = 1.5 * torch.randn(classes, states + 1, states, generator=rng, dtype=torch.float64)
+        logits = 1.5 * torch.randn(classes, states + 1, states, generator=torch_rng(seed), dtype=torch.float64)
         probabilities = logits.softmax(-1)
         return cls(probabilities[:, 0], probabilities[:, 1:], num_tokens, error)
 
-    # What a sampler asks a generator for.
-    @property
-    def codebook_size(self) -> int:
-        return self.initial.shape[1]
-
-    @property
-    def mask_id(self) -> int:
-        return self.codebook_size
-
-    @property
-    def num_classes(self) -> int:
-        return self.initial.shape[0]
-
-    def __call__(self, masked_tokens: Tensor, labels: Tensor | None) -> Tensor:
+    def __call__(self, masked_tokens: Tensor, labels: Tensor | None, /) -> Tensor:
         """The generator: exact log p(x_j | visible tokens, class). (b, n) -> (b, n, states)."""
-        return self.log_marginals[self._classes_of(labels, masked_tokens), self.row(masked_tokens)]
+        return self.look_up(self.log_marginals, masked_tokens, labels)
 
-    def critic(self, tokens: Tensor, labels: Tensor | None) -> Tensor:
-        """The Bayes critic's logit of p(token j was not hidden | x-hat_0, class). (b, n) -> (b, n)."""
-        return self.critic_logits[self._classes_of(labels, tokens), self.row(tokens)]
+    @cached_property
+    def critic(self) -> "BayesCritic":
+        """The critic that knows this generator."""
+        return BayesCritic(self)
+
+    def look_up(self, table: Tensor, tokens: Tensor, labels: Tensor | None) -> Tensor:
+        """What a table (classes, rows, ...) has for tokens (b, n) of some classes, class 0 if labels is None: (b, ...)."""
+        return table[0 if labels is None else labels, self.row(tokens)]
 
     def row(self, masked_tokens: Tensor) -> Tensor:
         """The row of each masked sequence in the tables: its digits in base states + 1. (..., n) -> (...)."""
@@ -118,10 +113,9 @@ class MarkovWorld:
         for bits, weight in self.mask_probabilities().items():
             mask = torch.tensor(bits)
             rows = self.row(images.masked_fill(mask, self.mask_id))  # i
-            drawn = log_marginals[:, rows].gather(-1, images[None, ..., None].expand(self.num_classes, -1, -1, 1))[
-                ..., 0
-            ]
-            likelihood = weight * self.probabilities[:, rows] * drawn[..., mask].sum(-1).exp()  # c i
+            codes = images[None, ..., None].expand(self.num_classes, -1, -1, 1)
+            sampled = log_marginals[:, rows].gather(-1, codes)[..., 0]
+            likelihood = weight * self.probabilities[:, rows] * sampled[..., mask].sum(-1).exp()  # c i
             total += likelihood
             kept += likelihood[..., None] * ~mask
         logits = torch.zeros(self.num_classes, len(self.sequences), self.num_tokens)
@@ -130,12 +124,11 @@ class MarkovWorld:
 
     def mask_probabilities(self) -> dict[tuple[bool, ...], float]:
         """p(m) in training: t ~ U(0, 1), then ceil(gamma(t) n) tokens hidden at random; each mask, True = hidden."""
-        masks = list(product([False, True], repeat=self.num_tokens))
-        of_count = [0.0] * (self.num_tokens + 1)
-        for count in range(1, self.num_tokens + 1):
-            upper, lower = (_progress_at(r / self.num_tokens) for r in (count - 1, count))
-            of_count[count] = (upper - lower) / sum(sum(mask) == count for mask in masks)
-        return {mask: of_count[sum(mask)] for mask in masks if sum(mask)}
+        n = self.num_tokens
+        # The t at which the cosine gamma(t) falls to each count.
+        passed = [2 / math.pi * math.acos(count / n) for count in range(n + 1)]
+        of_count = [0.0] + [(passed[k - 1] - passed[k]) / math.comb(n, k) for k in range(1, n + 1)]
+        return {mask: of_count[sum(mask)] for mask in product([False, True], repeat=n) if any(mask)}
 
     def distribution(self, tokens: Tensor) -> Tensor:
         """The empirical distribution of complete tokens (b, n) over the complete rows: (images,) float64."""
@@ -146,15 +139,13 @@ class MarkovWorld:
         """The true distribution over the complete rows: (images,) float64."""
         return self.probabilities[label, self.complete]
 
-    def _classes_of(self, labels: Tensor | None, tokens: Tensor) -> Tensor:
-        return torch.zeros(len(tokens), dtype=torch.int64) if labels is None else labels
 
+class BayesCritic(TokenCritic):
+    """The Bayes critic of a world: the logit of p(token j was not hidden | x-hat_0, class)."""
 
-def _progress_at(ratio: float) -> float:
-    """The progress at which the falling mask ratio passes `ratio`, by bisection."""
-    low, high = 0.0, 1.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        above = mask_ratio(torch.tensor(middle, dtype=torch.float64)).item() > ratio
-        low, high = (middle, high) if above else (low, middle)
-    return low
+    def __init__(self, world: MarkovWorld) -> None:
+        self.world = world
+        self.num_tokens, self.codebook_size, self.num_classes = world.num_tokens, world.codebook_size, world.num_classes
+
+    def __call__(self, tokens: Tensor, labels: Tensor | None, mask: Tensor | None = None, /) -> Tensor:
+        return self.world.look_up(self.world.critic_logits, tokens, labels)

@@ -10,9 +10,8 @@ from torch import Tensor
 from tokencritic.errors import InputError
 from tokencritic.models.saved import CONFIG, SavedModel, write_model
 from tokencritic.pipeline import TokenCriticPipeline
-from tokencritic.pipeline_folder import KINDS, PIPELINE, read_folder, write_pipeline
+from tokencritic.pipeline_folder import KINDS, PIPELINE, load_part, read_folder, write_folder
 from tokencritic.sampling.settings import SamplingSettings
-from tokencritic.tokenizers.loading import load_tokenizer
 from tokencritic.training.checkpoint import best_checkpoint, load_tensors
 from tokencritic.training.run_folder import TrainingRun
 
@@ -67,16 +66,8 @@ def export(run_folder: str | Path, folder: str | Path, *, half: bool = False, be
     halved = half and run.name != "tokenizer"
     write_model(folder / run.name, model.config, _halved(model) if halved else model.state_dict())
     if not missing:
-        write_pipeline(folder, parts, names, defaults)
+        write_folder(folder, parts, names, defaults, saved=True)
     return Exported(run.name, tuple(name for name in KINDS if name in parts), missing, tuple(notes))
-
-
-def load_part(folder: Path, name: str) -> SavedModel:
-    """The model in folder/name. Only tokenizers are of several kinds."""
-    if name == "tokenizer":
-        return load_tokenizer(folder / name)
-    (kind,) = KINDS[name].values()
-    return kind.from_pretrained(folder / name)
 
 
 def _check_tokens(run: TrainingRun, model: SavedModel, before: dict[str, SavedModel], folder: Path) -> None:

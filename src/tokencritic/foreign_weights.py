@@ -28,14 +28,6 @@ _BROKEN = (
 )
 _LEGACY_TORCH = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # how torch files before the zip format start
 _ARRAY, _SCALAR = 1, 3  # msgpack's extension types of flax
-_CHUNKED = "__msgpack_chunked_array__"
-_FLAX_TYPES = {
-    name: vars(torch)[name]
-    for name in (
-        *("float16", "float32", "float64", "bfloat16", "bool"),
-        *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
-    )
-}
 
 
 class RestrictedUnpickler(pickle.Unpickler):
@@ -165,16 +157,13 @@ def read_flax(file: str | Path) -> dict[str, Tensor]:
     """The arrays under `params` of a flax checkpoint (`flax.serialization.to_bytes`), which is msgpack, without JAX.
 
     An array is a msgpack extension of type 1 (type 3 for a scalar) that holds, again as msgpack, its shape, the name of its
-    dtype and its bytes in C order. One of over 1 GiB is a map with the key `__msgpack_chunked_array__`, whose `shape` and
-    `chunks` are maps from "0", "1", ... to the sizes and to the flat pieces.
+    dtype and its bytes in C order. Arrays of over 1 GiB, which flax cuts into chunks, are refused.
     """
     path = Path(file)
     try:
-        data = path.read_bytes()
+        tree = msgpack.unpackb(path.read_bytes(), ext_hook=_read_extension)
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from error
-    try:
-        tree = msgpack.unpackb(data, ext_hook=_read_extension)
     except (ValueError, TypeError, msgpack.exceptions.UnpackException) as error:
         reason = str(error).strip() or type(error).__name__
         raise InputError(f"{path} is not a whole flax checkpoint (msgpack): {reason}") from error
@@ -194,18 +183,14 @@ def _read_extension(code: int, data: bytes) -> Tensor:
     if not isinstance(fields, list) or len(fields) != 3:
         raise ValueError("an array without shape, dtype and bytes")
     shape, name, content = fields
-    if isinstance(name, bytes):
-        name = name.decode()
-    if name not in _FLAX_TYPES:
+    dtype = vars(torch).get(name.decode() if isinstance(name, bytes) else name)
+    if not isinstance(dtype, torch.dtype):
         raise ValueError(f"an array of dtype {name!r}")
-    dtype = _FLAX_TYPES[name]
-    if not _is_shape(shape) or not isinstance(content, bytes):
+    if not isinstance(shape, list) or not all(isinstance(size, int) and size >= 0 for size in shape):
         raise ValueError(f"an array whose shape is {shape!r}")
-    if len(content) != math.prod(shape) * dtype.itemsize:
+    if not isinstance(content, bytes) or len(content) != math.prod(shape) * dtype.itemsize:
         raise ValueError(f"an array of shape {tuple(shape)} and dtype {name} with {len(content)} bytes")
-    if not content:
-        return torch.empty(shape, dtype=dtype)
-    return torch.frombuffer(bytearray(content), dtype=dtype).view(shape)
+    return torch.frombuffer(bytearray(content), dtype=dtype).view(shape) if content else torch.empty(shape, dtype=dtype)
 
 
 def _flatten(tree: Mapping[Any, Any], prefix: str) -> dict[str, Tensor]:
@@ -213,32 +198,10 @@ def _flatten(tree: Mapping[Any, Any], prefix: str) -> dict[str, Tensor]:
     tensors: dict[str, Tensor] = {}
     for key, value in tree.items():
         name = f"{prefix}{key.decode() if isinstance(key, bytes) else key}"
-        if isinstance(value, Mapping) and _CHUNKED in value:
-            tensors[name] = _join_chunks(name, value)
-        elif isinstance(value, Mapping):
+        if isinstance(value, Mapping):
             tensors |= _flatten(value, f"{name}.")
         elif isinstance(value, Tensor | np.ndarray):
             tensors[name] = torch.from_numpy(np.array(value)) if isinstance(value, np.ndarray) else value
         else:
             raise ValueError(f"{name} is a {type(value).__name__}, not an array")
     return tensors
-
-
-def _join_chunks(name: str, value: Mapping[Any, Any]) -> Tensor:
-    shape, chunks = (_in_order(value.get(key)) for key in ("shape", "chunks"))
-    if not _is_shape(shape) or not chunks or not all(isinstance(x, Tensor) and x.ndim == 1 for x in chunks):
-        raise ValueError(f"the chunks of {name} are broken")
-    if len({chunk.dtype for chunk in chunks}) != 1 or sum(map(len, chunks)) != math.prod(shape):
-        raise ValueError(f"the chunks of {name} do not make an array of shape {tuple(shape)}")
-    return torch.cat(chunks).view(shape)
-
-
-def _in_order(numbered: Any) -> list[Any]:
-    """{"0": a, "1": b} -> [a, b]."""
-    if not isinstance(numbered, dict) or set(numbered) != {str(index) for index in range(len(numbered))}:
-        return []
-    return [numbered[str(index)] for index in range(len(numbered))]
-
-
-def _is_shape(shape: Any) -> bool:
-    return isinstance(shape, list) and all(isinstance(size, int) and size >= 0 for size in shape)

@@ -1,19 +1,58 @@
 """The forms in which a user holds images: pictures of Pillow, arrays, tensors."""
 
+import threading
+import warnings
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
+from typing import IO, Any
 
 import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
 
+from tokencritic.data.folder import read_image
 from tokencritic.data.transforms import Preprocess, to_float
 from tokencritic.errors import InputError
 
 _EXPECTED = (
     "a picture or a list of them, an array (b, h, w, c) of uint8 or of floats in [0, 1], or a float tensor (b, c, h, w)"
 )
+
+_BROKEN = (OSError, SyntaxError, ValueError, EOFError)  # what Pillow raises on a broken file
+_BOMB = (Image.DecompressionBombError, Image.DecompressionBombWarning)
+_one_at_a_time = threading.Lock()  # so that many large pictures at once do not fill the memory
+
+
+def read_picture(
+    file: Path | IO[bytes], name: str, most_pixels: int | None = None, formats: Sequence[str] | None = None
+) -> Image.Image:
+    """A picture in mode L or RGB, upright; of an animation the first frame; what is transparent becomes white.
+
+    name: what an error calls it. most_pixels: of width times height, looked up before anything is decoded; None is Pillow's
+    own bound. formats: those that are taken, None for all that Pillow knows.
+    """
+    most = most_pixels or Image.MAX_IMAGE_PIXELS
+    with _one_at_a_time, warnings.catch_warnings():
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        try:
+            with Image.open(file, formats=formats) as header:
+                width, height = header.size
+            if most is not None and width * height > most:
+                raise InputError(f"{name} has {width} x {height} pixels; at most {most} are taken")
+            if not isinstance(file, Path):
+                file.seek(0)
+            return read_image(file)
+        except InputError:
+            raise
+        except _BOMB as error:
+            raise InputError(f"{name} is too large: at most {most} pixels are taken") from error
+        except _BROKEN as error:
+            strerror = error.strerror if isinstance(error, OSError) else None
+            if isinstance(error, Image.UnidentifiedImageError):
+                strerror = "cannot identify image file"
+            reason = strerror or str(error).strip() or type(error).__name__
+            raise InputError(f"{name} is no image that can be read: {reason.splitlines()[0]}") from error
 
 
 def to_pil(image: np.ndarray) -> Image.Image:

@@ -104,6 +104,7 @@ class TokenCriticPipeline:
         class_labels: ClassLabels,
         num_images_per_label: int = 1,
         *,
+        given: Given | None = None,
         num_inference_steps: int | None = None,
         seed: Seeds = 0,
         output_type: OutputType = "pil",
@@ -114,19 +115,22 @@ class TokenCriticPipeline:
     ) -> Any:
         """Images of the classes, `num_images_per_label` of each in turn.
 
-        class_labels: numbers or names. seed: image i has seed + i, or one seed per image is given; an image depends on its
-        own seed and label alone. num_inference_steps and settings (`sampler`, `temperature`, `selection_noise`, ...): see
-        `SamplingSettings`; what is not given is the model's default.
+        class_labels: numbers or names. given: tokens to start from, as `refine` and `edit` give them.
+        seed: image i has seed + i, or one seed per image is given; an image depends on its own seed and label alone.
+        num_inference_steps and settings (`sampler`, `temperature`, `selection_noise`, ...): see `SamplingSettings`; what is not
+        given is the model's default.
         on_step: called after each step as (proposal, scores, mask), for instance a `Trace`.
         batch_size: how many images, or candidates for them, are worked on at a time.
         reject_with: with `candidates` of 2 or more, a classifier to choose by instead of the pipeline's: images (b, c, h, w)
         in [0, 1] -> logits (b, classes).
         Returns a list of PIL images, or a float tensor (b, c, h, w) for "pt", or an array (b, h, w, c) for "np", in [0, 1].
         """
-        chosen = self.settings(num_inference_steps, **settings)
+        steps = {} if num_inference_steps is None else {"steps": num_inference_steps}
+        refining = given is not None and given.region is None
+        chosen = (self.sampling.for_refinement if refining else self.sampling.changed)(**settings, **steps)
         labels = self.labels(class_labels, num_images_per_label)
         hooks: dict[str, Any] = {"batch_size": batch_size, "on_step": on_step, "reject_with": reject_with}
-        return self.images(self.sample_tokens(labels, seed, chosen, **hooks), output_type, batch_size)
+        return self.images(self.sample_tokens(labels, seed, chosen, given, **hooks), output_type, batch_size)
 
     def refine(
         self,
@@ -134,54 +138,33 @@ class TokenCriticPipeline:
         class_labels: ClassLabels | None = None,
         *,
         ratio: float = REFINEMENT_RATIO,
-        num_inference_steps: int | None = None,
-        seed: Seeds = 0,
-        output_type: OutputType = "pil",
-        on_step: OnStep | None = None,
-        batch_size: int = 64,
-        reject_with: Callable[[Tensor], Tensor] | None = None,
-        **settings: Any,
+        **options: Any,
     ) -> Any:
         """The images with the `ratio` of their tokens that the critic trusts least resampled (the paper's refinement).
 
         images_or_tokens: images as `encode` takes them, or integers (b, n). class_labels: one per image, or one for all;
-        None asks the pipeline's classifier. The other arguments and what is returned are those of a call.
+        None asks the pipeline's classifier. options: those of a call. Returns what a call returns.
         """
-        steps = {} if num_inference_steps is None else {"steps": num_inference_steps}
-        chosen = self.sampling.for_refinement(**steps, **settings)
-        tokens, labels = self._given(images_or_tokens, class_labels, batch_size)
-        hooks: dict[str, Any] = {"batch_size": batch_size, "on_step": on_step, "reject_with": reject_with}
-        refined = self.sample_tokens(labels, seed, chosen, Given(tokens, ratio=ratio), **hooks)
-        return self.images(refined, output_type, batch_size)
+        tokens, labels = self._given(images_or_tokens, class_labels, options.get("batch_size", 64))
+        return self(labels, given=Given(tokens, ratio=ratio), **options)
 
     def edit(
         self,
         images_or_tokens: Any,
         region: Tensor | np.ndarray,
         class_labels: ClassLabels | None = None,
-        *,
-        num_inference_steps: int | None = None,
-        seed: Seeds = 0,
-        output_type: OutputType = "pil",
-        on_step: OnStep | None = None,
-        batch_size: int = 64,
-        reject_with: Callable[[Tensor], Tensor] | None = None,
-        **settings: Any,
+        **options: Any,
     ) -> Any:
         """The images with a region resampled and every token outside it frozen: inpainting, or a class inside a box.
 
         region: (b, n) or (n,) bool over the tokens in row-major order, True = resample. The rest is as in `refine`.
         """
-        chosen = self.settings(num_inference_steps, **settings)
-        tokens, labels = self._given(images_or_tokens, class_labels, batch_size)
-        hooks: dict[str, Any] = {"batch_size": batch_size, "on_step": on_step, "reject_with": reject_with}
-        edited = self.sample_tokens(labels, seed, chosen, Given(tokens, region=torch.as_tensor(region)), **hooks)
-        return self.images(edited, output_type, batch_size)
+        tokens, labels = self._given(images_or_tokens, class_labels, options.get("batch_size", 64))
+        return self(labels, given=Given(tokens, region=torch.as_tensor(region)), **options)
 
-    def settings(self, num_inference_steps: int | None = None, **changes: Any) -> SamplingSettings:
+    def settings(self, **changes: Any) -> SamplingSettings:
         """The model's defaults with some changed, see `ModelSettings.changed`."""
-        steps = {} if num_inference_steps is None else {"steps": num_inference_steps}
-        return self.sampling.changed(**changes, **steps)
+        return self.sampling.changed(**changes)
 
     def labels(self, class_labels: ClassLabels, num_images_per_label: int = 1, called: str = "class_labels") -> Tensor:
         """Numbers or names -> (b,) int64, each repeated. called: what an error calls them."""
@@ -280,16 +263,18 @@ class TokenCriticPipeline:
         here = [tokens.to(self.device) for tokens in candidates]
         return best_among(here, ranker, labels.to(self.device), batch_size).cpu()
 
-    def _given(self, images_or_tokens: Any, class_labels: ClassLabels | None, batch_size: int) -> tuple[Tensor, Tensor]:
-        """Tokens (b, n) and labels (b,) of images or tokens."""
+    def _given(
+        self, images_or_tokens: Any, class_labels: ClassLabels | None, batch_size: int
+    ) -> tuple[Tensor, list[int]]:
+        """Tokens (b, n) and labels of images or tokens."""
         if isinstance(images_or_tokens, Tensor | np.ndarray) and images_or_tokens.ndim == 2:
             tokens = as_integers("tokens", torch.as_tensor(images_or_tokens))
         else:
             tokens = self.encode(images_or_tokens, batch_size)
         if class_labels is None:
-            return tokens, self.classify(tokens, batch_size)
-        labels = self.labels(class_labels)
-        return tokens, labels.expand(len(tokens)) if len(labels) == 1 else labels
+            return tokens, self.classify(tokens, batch_size).tolist()
+        labels = self.labels(class_labels).tolist()
+        return tokens, labels * len(tokens) if len(labels) == 1 else labels
 
     def classify(self, tokens: Tensor, batch_size: int = 64) -> Tensor:
         """tokens: (b, n). The classes that the pipeline's classifier finds likeliest: (b,) int64 on the CPU."""

@@ -15,16 +15,18 @@ from tokencritic.files import read_json, write_atomically
 from tokencritic.models.classifier import Classifier
 from tokencritic.models.critic import Critic
 from tokencritic.models.generator import Generator
-from tokencritic.models.saved import SavedModel, find_file
+from tokencritic.models.saved import CONFIG, SavedModel, find_file
+from tokencritic.pretrained import place_of
 from tokencritic.sampling.settings import SamplingSettings
-from tokencritic.tokenizers import loading
+from tokencritic.tokenizers.compact import CompactTokenizer
+from tokencritic.tokenizers.vqgan import VQGAN, TamingVQGAN
 
 PIPELINE = "pipeline.json"
 FORMAT = 1
 
 # part -> kind as the JSON names it -> class
-KINDS: Mapping[str, Mapping[str, type[SavedModel]]] = {
-    "tokenizer": loading.KINDS,
+KINDS: Mapping[str, Mapping[str, type[Any]]] = {
+    "tokenizer": {"vqgan": VQGAN, "compact": CompactTokenizer, "taming": TamingVQGAN},
     "generator": {"transformer": Generator},
     "critic": {"transformer": Critic},
     "classifier": {"convolutional": Classifier},
@@ -32,37 +34,22 @@ KINDS: Mapping[str, Mapping[str, type[SavedModel]]] = {
 
 
 def write_folder(
-    folder: Path, parts: Mapping[str, Any], class_names: Sequence[str], defaults: SamplingSettings
+    folder: Path, parts: Mapping[str, Any], class_names: Sequence[str], defaults: SamplingSettings, saved: bool = False
 ) -> None:
-    """Write the parts and, last, `pipeline.json`."""
-    facts = _facts(parts, class_names, defaults)  # what cannot be saved is refused before anything is written
-    # Cut off in the middle, old and new parts must not pass for one model.
-    (folder / PIPELINE).unlink(missing_ok=True)
-    for name, part in parts.items():
-        part.save_pretrained(folder / name)
-    _write(folder, facts)
-
-
-def write_pipeline(
-    folder: Path, parts: Mapping[str, Any], class_names: Sequence[str], defaults: SamplingSettings
-) -> None:
-    """Write `pipeline.json` alone, where the parts are there already."""
-    _write(folder, _facts(parts, class_names, defaults))
-
-
-def _facts(parts: Mapping[str, Any], class_names: Sequence[str], defaults: SamplingSettings) -> dict[str, Any]:
+    """Write the parts and, last, `pipeline.json`. saved: the parts are there already."""
     kinds = {}
     for name in (name for name in KINDS if name in parts):
-        part = parts[name]
-        kinds[name] = next((kind for kind, cls in KINDS[name].items() if type(part) is cls), None)
-        if kinds[name] is None:
-            raise InputError(f"the {name} is a {type(part).__name__}, which cannot be saved as a part of a pipeline")
+        kinds[name] = next((kind for kind, cls in KINDS[name].items() if type(parts[name]) is cls), None)
+        if kinds[name] is None:  # refused before anything is written
+            part = type(parts[name]).__name__
+            raise InputError(f"the {name} is a {part}, which cannot be saved as a part of a pipeline")
+    if not saved:
+        # Interrupted, old and new parts must not pass for one model.
+        (folder / PIPELINE).unlink(missing_ok=True)
+        for name, part in parts.items():
+            part.save_pretrained(folder / name)
     about = {"class_names": list(class_names), "sampling": dataclasses.asdict(defaults)}
-    return {"format": FORMAT, "parts": kinds, **about}
-
-
-def _write(folder: Path, facts: dict[str, Any]) -> None:
-    text = json.dumps(facts, indent=2, ensure_ascii=False) + "\n"
+    text = json.dumps({"format": FORMAT, "parts": kinds, **about}, indent=2, ensure_ascii=False) + "\n"
     write_atomically(folder / PIPELINE, lambda path: path.write_text(text, encoding="utf-8"))
 
 
@@ -93,3 +80,19 @@ def read_folder(
     except (TypeError, ValueError) as error:
         raise InputError(f"{file}: sampling: {error}") from error
     return parts, names, defaults
+
+
+def load_part(place: str | Path, name: str, **hub_arguments: Any) -> Any:
+    """The part `name` of a model folder, a Hub id or a run, or of a folder that holds it alone."""
+    place, kinds = place_of(place), KINDS[name]
+    if not Path(place).is_dir() or (Path(place) / name).is_dir():
+        hub_arguments = {"subfolder": name, **hub_arguments}
+    matching = list(kinds.values())
+    if len(kinds) > 1:  # the fields of the config tell which kind it is
+        file = find_file(place, CONFIG, **hub_arguments)
+        fields = read_json(file).keys()
+        matching = [kind for kind in matching if fields == {field.name for field in dataclasses.fields(kind.Config)}]
+        if not matching:
+            known = f"that is the config of no {name} known here ({', '.join(kinds)})"
+            raise InputError(f"{file} has {sorted(fields)}; {known}")
+    return matching[0].from_pretrained(place, **hub_arguments)

@@ -39,7 +39,6 @@ class Use(IntEnum):
     PREVIOUS = 5  # how many tokens the mask before it hid, for a critic that reads it
     CROP = 1 << 32  # crops and flips of training images
     DERIVE = 2 << 32  # seeds made from seeds
-    LABEL = 3 << 32  # random classes of images to evaluate
 
 
 def check_seed(seed: int, name: str = "seed") -> None:
@@ -110,11 +109,6 @@ def candidate_seeds(seeds: Tensor, candidate: int) -> Tensor:
     Candidate 0 has the image's own seed: it is the image that is made without rejection.
     """
     return seeds if candidate == 0 else derived_seeds(seeds, candidate, 0)
-
-
-def random_labels(seeds: Tensor, num_classes: int) -> Tensor:
-    """A uniformly random class for each image. seeds: (b,) int64. Returns (b,) int64."""
-    return _words(seeds, Use.LABEL, 0, 0)[0] * num_classes >> 32
 
 
 def crop_uniforms(indices: Sequence[int] | np.ndarray, seed: int, pass_number: int, first_block: int = 0) -> np.ndarray:

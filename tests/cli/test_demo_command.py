@@ -28,14 +28,14 @@ def save(folder, *parts):
     )
 
 
-def test_the_demo_writes_its_pictures_and_compares_at_equal_passes(parts, tmp_path, capsys):
+def test_the_demo_writes_its_pictures_and_compares_at_equal_nfe(parts, tmp_path, capsys):
     save(tmp_path / "model", *parts)
     assert main(["demo", str(tmp_path / "model"), "--rows", "2", "--out", str(tmp_path / "out")]) == 0
     lines = capsys.readouterr().out.splitlines()
-    passes = {name.strip(): int(count) for name, count, *_ in (line.strip("|").split("|") for line in lines[2:5])}
-    assert list(passes) == ["MaskGIT", "Token-Critic", "MaskGIT, refined"]
-    assert passes["MaskGIT"] <= passes["Token-Critic"] == SamplingSettings(steps=3).passes(4)
-    assert passes["MaskGIT, refined"] > passes["MaskGIT"]
+    nfe = {name.strip(): int(count) for name, count, *_ in (line.strip("|").split("|") for line in lines[2:5])}
+    assert list(nfe) == ["MaskGIT", "Token-Critic", "MaskGIT, refined"]
+    assert nfe["MaskGIT"] <= nfe["Token-Critic"] == SamplingSettings(steps=3).nfe(4)
+    assert nfe["MaskGIT, refined"] > nfe["MaskGIT"]
     for name in ("samples.png", "steps.gif", "refined.png"):
         assert f"{tmp_path / 'out' / name}" in lines[-1]
         with Image.open(tmp_path / "out" / name) as picture:

@@ -155,7 +155,7 @@ def test_bad_input_is_one_line_and_nothing_is_written(pipe, model, image, tmp_pa
         (model, image, "--region", "5,0,5,5"): "region is 5,0,5,5; expected",
         (model, image, "--shift", "3"): "--shift is '3'; expected DX,DY",
         (model, image, "--shift", "0,-10"): "shift is 0,-10; nothing is left",
-        (model, image, "--shift", "0,0"): "--shift is 0,0, which leaves nothing to draw",
+        (model, image, "--shift", "0,0"): "--shift is 0,0, which leaves nothing to sample",
         (model, image, *box, "--num", 0): "--num is 0; it must be at least 1",
         (model, image, *box, "--batch_size", 0): "--batch_size is 0",
         (model, image, *box, "--seed", -1): "seeds holds",

@@ -16,8 +16,8 @@ from tokencritic.export import export
 from tokencritic.models.classifier import Classifier
 from tokencritic.models.critic import Critic
 from tokencritic.models.generator import Generator
+from tokencritic.pipeline_folder import load_part
 from tokencritic.sampling.settings import SamplingSettings
-from tokencritic.tokenizers.loading import load_tokenizer
 
 SHORT = ("--steps", 2, "--training.batch_size", 8, "--training.held_out", 0.25)
 SMALL = ("--model.width", 16, "--model.heads", 2, "--model.mlp_width", 32, "--model.layers", 2)
@@ -78,7 +78,7 @@ def test_four_runs_become_a_pipeline_that_samples(runs, tmp_path, capsys):
     )
     pipe = TokenCriticPipeline.from_pretrained(model)
     assert pipe.class_names == ("0", "1", "2")
-    trained = load_tokenizer(runs / "t"), Generator.from_pretrained(runs / "g/generator")
+    trained = load_part(runs / "t", "tokenizer"), Generator.from_pretrained(runs / "g/generator")
     trained += Critic.from_pretrained(runs / "c/critic"), Classifier.from_pretrained(runs / "k/classifier")
     for name, part in zip(("tokenizer", "generator", "critic", "classifier"), trained, strict=True):
         assert getattr(pipe, name).fingerprint() == part.fingerprint()

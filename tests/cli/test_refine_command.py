@@ -106,8 +106,8 @@ def test_bad_input_is_one_line_and_nothing_is_written(pipe, model, images, tmp_p
     cases = {
         (model, good, text): "text.png is no image that can be read: cannot identify image file",
         (model, cut): "cut.jpg is no image that can be read: image file is truncated",
-        (model, large): "large.png is no image that can be read: Image size (100000000 pixels) exceeds limit",
-        (model, larger): "larger.png is no image that can be read: Image size (400000000 pixels) exceeds limit",
+        (model, large): "large.png is too large: at most 89478485 pixels are taken",
+        (model, larger): "larger.png is too large: at most 89478485 pixels are taken",
         (model, tmp_path / "nowhere.png"): "nowhere.png is no image that can be read: No such file or directory",
         (model, tmp_path): "is no image that can be read: Is a directory",
         (model, good, "--ratio", 0): "ratio is 0.0; it must lie in (0, 1]",

@@ -79,7 +79,7 @@ def test_rejection_by_flag_is_rejection_in_the_pipeline(pipe, model, tmp_path):
 
 
 def test_the_defaults_of_a_model_may_reject(pipe, tmp_path):
-    choosy = TokenCriticPipeline(**pipe.parts, defaults=pipe.settings(4, candidates=3, reject_by="critic"))
+    choosy = TokenCriticPipeline(**pipe.parts, defaults=pipe.settings(steps=4, candidates=3, reject_by="critic"))
     choosy.save_pretrained(tmp_path / "model")
     again = TokenCriticPipeline.from_pretrained(tmp_path / "model")
     assert again.defaults == choosy.defaults

@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from tokencritic.data import chunk_files, tokenizing
+from tokencritic.data import tokenizing
 from tokencritic.data.source import ArraySource
 from tokencritic.data.sources import open_source
 from tokencritic.data.tokenizing import tokenize
@@ -201,7 +201,7 @@ def test_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fail_at: int
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patched:
-        patched.setattr(chunk_files.os, "fsync", fail)
+        patched.setattr(tokenizing.os, "fsync", fail)
         with pytest.raises(InputError, match="the disk is full; free some space and run the same command again"):
             run(tmp_path / "b")
     assert not list((tmp_path / "b").rglob("*.tmp"))

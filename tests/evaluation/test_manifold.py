@@ -1,4 +1,4 @@
-"""Precision and recall against all pairs in float64, where float32 products alone would go wrong."""
+"""Precision and recall against all pairs in float64, where matrix products alone would go wrong."""
 
 import numpy as np
 import pytest
@@ -51,7 +51,7 @@ def test_two_thousand_points_with_duplicates_are_judged_as_by_the_oracle(monkeyp
 
 
 def clusters(count: int, seed: int) -> torch.Tensor:
-    """Six points each, close together and far from all others: float32 products cannot tell the six apart."""
+    """Six points each, close together and far from all others: products in float32 could not tell the six apart."""
     return points(count, 8, seed, 100, 0).repeat(6, 1) + points(6 * count, 8, seed + 1, 1e-3, 0)
 
 
@@ -92,6 +92,7 @@ def test_precision_and_recall_are_not_swapped():
 def test_the_matrix_of_all_distances_never_exists(monkeypatch):
     """The largest tensor made is a block, whatever the number of points."""
     monkeypatch.setattr(manifold, "_BLOCK", 100)
+    monkeypatch.setattr(manifold, "_EXACT_VALUES", 10_000)
     largest = 0
 
     class Watch(torch.utils._python_dispatch.TorchDispatchMode):

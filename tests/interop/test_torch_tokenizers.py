@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tokencritic.errors import InputError
 from tokencritic.interop.torch_tokenizers import import_muse_tokenizer, import_taming_tokenizer
-from tokencritic.tokenizers.taming import TamingVQGAN
+from tokencritic.tokenizers.vqgan import TamingVQGAN
 
 State = dict[str, Tensor]
 CODEBOOK = "quantize.embedding.weight"

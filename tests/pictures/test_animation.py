@@ -5,7 +5,7 @@ from PIL import Image, ImageSequence
 
 from tokencritic.errors import InputError
 from tokencritic.pictures import film_strip, run_of, step_frames, write_steps
-from tokencritic.pictures.look import GROUND, HIDDEN, TAKEN_BACK
+from tokencritic.pictures.look import GROUND, HIDDEN, REMASKED
 
 RUN = run_of("critic", toy_trace(3))
 FRAMES = step_frames(RUN, ToyTokenizer())
@@ -34,7 +34,7 @@ def test_a_gif_holds_every_frame_in_nearly_its_colours_and_flat_colours_exactly(
     assert loop == 0
     for pixels, frame in zip(frames, FRAMES, strict=True):
         assert np.abs(pixels.astype(int) - np.asarray(frame)).mean() < 2
-        for colour in (GROUND, HIDDEN, TAKEN_BACK):
+        for colour in (GROUND, HIDDEN, REMASKED):
             exact = (np.asarray(frame) == colour).all(-1)
             assert exact.any()
             assert (pixels[exact] == colour).all()
@@ -48,7 +48,7 @@ def test_the_ending_of_the_name_says_what_is_written(tmp_path):
             assert image.format == form
             assert getattr(image, "n_frames", 1) == (1 if form == "PNG" else 4)
     with Image.open(tmp_path / "steps.png") as strip:
-        expected = film_strip(RUN, ToyTokenizer(), ["Bag", "Coat", "Dress"], images=[0, 1, 2])
+        expected = film_strip(RUN, ToyTokenizer(), ["Bag", "Coat", "Dress"])
         assert (np.asarray(strip) == np.asarray(expected)).all()
         assert count(strip, HIDDEN) > 0
 

@@ -4,14 +4,13 @@ import torch
 from pictures.toy import ToyTokenizer, toy_pixels, toy_trace
 
 from tokencritic.errors import InputError
-from tokencritic.pictures.look import HIDDEN, TAKEN_BACK, colour_scale
+from tokencritic.pictures.look import HIDDEN, REMASKED, colour_scale
 from tokencritic.pictures.panels import (
     decode,
     hidden_panels,
     magnify,
     panel_size,
     score_panels,
-    shrink,
     trust,
 )
 from tokencritic.tokenizers.compact import CompactConfig, CompactTokenizer
@@ -56,22 +55,22 @@ def test_the_scores_colour_the_image_and_its_greys_show_through():
     assert (lightness(panel[0]) > lightness(panel[3])).all()
 
 
-def test_hidden_tokens_are_grey_and_those_taken_back_outlined():
+def test_hidden_tokens_are_grey_and_those_remasked_outlined():
     image = np.random.default_rng(0).integers(0, 100, (24, 24, 3), dtype=np.uint8)
-    hidden, taken_back = np.array([True, False, True, False]), np.array([False, False, True, False])
-    panel = hidden_panels(image, hidden, taken_back, (2, 2))
+    hidden, remasked = np.array([True, False, True, False]), np.array([False, False, True, False])
+    panel = hidden_panels(image, hidden, remasked, (2, 2))
     assert (panel[:12, :12] == HIDDEN).all()
     assert (panel[:, 12:] == image[:, 12:]).all()
     corner = panel[12:, :12]
     assert (corner[2:-2, 2:-2] == HIDDEN).all()
     ring = np.ones((12, 12), bool)
     ring[2:-2, 2:-2] = False
-    assert (corner[ring] == TAKEN_BACK).all()
+    assert (corner[ring] == REMASKED).all()
 
 
 def test_an_outline_is_seen_on_the_smallest_tokens():
     panel = hidden_panels(np.zeros((6, 6, 3), np.uint8), np.ones(4, bool), np.eye(4, dtype=bool)[0], (2, 2))
-    assert (panel[0, :3] == TAKEN_BACK).all()
+    assert (panel[0, :3] == REMASKED).all()
     assert (panel[1, 1] == HIDDEN).all()
     assert (panel[3:, 3:] == HIDDEN).all()
 
@@ -97,8 +96,6 @@ def test_small_images_are_magnified_whole_times_and_large_ones_keep_whole_tokens
     image = np.random.default_rng(0).integers(0, 256, (2, 3, 3), dtype=np.uint8)
     large = magnify(image, (4, 9))
     assert (large[1::2, 2::3] == image).all()
-    assert (shrink(large, (2, 3)) == image).all()
-    assert shrink(image, (4, 6)) is image
 
 
 def test_bad_input_is_named():

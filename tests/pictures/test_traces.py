@@ -10,10 +10,10 @@ from tokencritic.errors import InputError
 from tokencritic.models.critic import Critic
 from tokencritic.models.generator import Generator
 from tokencritic.models.transformer import TransformerConfig
-from tokencritic.pictures import write_trace
+from tokencritic.pictures.steps import MOST_IMAGES, write_trace
 from tokencritic.pipeline import TokenCriticPipeline
-from tokencritic.sampling import Trace
 from tokencritic.sampling.settings import SamplingSettings
+from tokencritic.sampling.trace import Trace
 from tokencritic.tokenizers.compact import CompactConfig, CompactTokenizer
 
 TINY = TransformerConfig(num_tokens=16, codebook_size=12, num_classes=3, width=32, layers=1, heads=2, mlp_width=64)
@@ -46,31 +46,25 @@ def final_images(pipe, times, **changes):
     return [np.asarray(image.convert("RGB").resize((side, side), Image.Resampling.NEAREST)) for image in images]
 
 
+def written(file, pipe, labels=LABELS, compare=None):
+    """Sample, and write how; returns the trace."""
+    trace = Trace(MOST_IMAGES)
+    pipe.sample_tokens(labels, 7, pipe.defaults, on_step=trace)
+    write_trace(file, pipe, labels, 7, pipe.defaults, trace, compare)
+    return trace
+
+
 def test_the_animation_ends_with_the_images_that_the_pipeline_makes(pipe, tmp_path):
     file = tmp_path / "new folder" / "steps.webp"
-    write_trace(file, pipe, LABELS, 7)
-    trace = Trace()
-    pipe.sample_tokens(LABELS, 7, pipe.defaults, 64, trace.on_step_end)
+    trace = written(file, pipe)
     frames, last = last_frame(file)
     assert frames == len(trace.steps)
     for image in final_images(pipe, 15):
         assert len(places(last, image)) == 2  # as the proposal, and with nothing hidden
 
 
-def test_what_was_recorded_is_not_sampled_again(pipe, tmp_path):
-    write_trace(tmp_path / "sampled.gif", pipe, LABELS, 7)
-    trace = Trace()
-    pipe.sample_tokens(LABELS, 7, pipe.defaults, 64, trace.on_step_end)
-    broken = TokenCriticPipeline(pipe.tokenizer, pipe.generator, pipe.critic, class_names=pipe.class_names)
-    broken.sample_tokens = None
-    write_trace(tmp_path / "recorded.gif", broken, LABELS, 7, trace=trace)
-    assert (tmp_path / "sampled.gif").read_bytes() == (tmp_path / "recorded.gif").read_bytes()
-    with pytest.raises(InputError, match="trace holds 3 images; expected the first 2"):
-        write_trace(tmp_path / "other.gif", pipe, LABELS[:2], 7, trace=trace)
-
-
 def test_side_by_side_shows_maskgit_above_the_critic_from_the_same_seed(pipe, tmp_path):
-    write_trace(tmp_path / "steps.webp", pipe, LABELS, 7, compare=pipe.settings(sampler="confidence", steps=3))
+    written(tmp_path / "steps.webp", pipe, compare=pipe.settings(sampler="confidence", steps=3))
     _, last = last_frame(tmp_path / "steps.webp")
     upper = [places(last, image) for image in final_images(pipe, 15, sampler="confidence", steps=3)]
     lower = [places(last, image) for image in final_images(pipe, 15, sampler="critic")]
@@ -80,17 +74,17 @@ def test_side_by_side_shows_maskgit_above_the_critic_from_the_same_seed(pipe, tm
 
 def test_a_film_strip_is_written_too_and_only_the_first_images_are_shown(pipe, tmp_path):
     maskgit = pipe.settings(sampler="confidence")
-    write_trace(tmp_path / "few.png", pipe, LABELS, 7, compare=maskgit)
-    write_trace(tmp_path / "many.png", pipe, torch.cat([LABELS] * 40), 7, compare=maskgit)
+    written(tmp_path / "few.png", pipe, compare=maskgit)
+    written(tmp_path / "many.png", pipe, torch.cat([LABELS] * 40), maskgit)
     assert (tmp_path / "few.png").read_bytes() == (tmp_path / "many.png").read_bytes()
 
 
-def test_what_cannot_be_shown_is_refused_before_anything_is_sampled(pipe, tmp_path):
+def test_what_cannot_be_shown_is_refused(pipe, tmp_path):
     rejecting = dataclasses.replace(pipe.defaults, candidates=2)
     for settings, file, message in (
-        (None, "steps.avi", "ends in '.avi'"),
+        (pipe.defaults, "steps.avi", "ends in '.avi'"),
         (rejecting, "steps.gif", "candidates is 2"),
     ):
         with pytest.raises(InputError, match=message):
-            write_trace(tmp_path / "folder" / file, pipe, LABELS, 7, settings)
+            write_trace(tmp_path / "folder" / file, pipe, LABELS, 7, settings, Trace())
     assert list(tmp_path.iterdir()) == []

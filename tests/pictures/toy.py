@@ -3,12 +3,14 @@
 import numpy as np
 import torch
 
-from tokencritic.sampling import Trace
+from tokencritic.contracts import ImageTokenizer, Proposal
+from tokencritic.plan import Step
+from tokencritic.sampling.trace import Trace
 
 NUM_TOKENS = 12
 
 
-class ToyTokenizer:
+class ToyTokenizer(ImageTokenizer):
     """A grid of 3 x 4 tokens of 4 x 4 pixels; code v is the colour (10 v, 5 v, 255 - 10 v)."""
 
     grid = (3, 4)
@@ -31,16 +33,17 @@ def toy_pixels(tokens):
 
 
 def toy_trace(num_images=2, indices=(1, 2, 3, 4), seed=0):
-    """Random tokens and scores; ever fewer hidden, with tokens taken back on the way."""
+    """Random tokens and scores; ever fewer hidden, with tokens re-masked on the way."""
     rng = torch.Generator().manual_seed(seed)
-    trace = Trace()
+    trace, before = Trace(), torch.ones(num_images, NUM_TOKENS, dtype=torch.bool)
     for place, index in enumerate(indices):
-        tensors = {"tokens": torch.randint(0, 25, (num_images, NUM_TOKENS), generator=rng)}
+        tokens = torch.randint(0, 25, (num_images, NUM_TOKENS), generator=rng)
         scores = torch.rand(num_images, NUM_TOKENS, generator=rng)
         last = place == len(indices) - 1
         hidden = scores.argsort(1).argsort(1) < (0 if last else 8 - 2 * place)
-        tensors |= {"hidden": hidden} | ({} if last else {"scores": scores})
-        trace.on_step_end(None, index, 1 - index / 10, tensors)
+        proposal = Proposal(tokens, before, None, torch.arange(num_images), Step(index, 1 - index / 10))
+        trace(proposal, None if last else scores, hidden)
+        before = hidden
     return trace
 
 

@@ -143,16 +143,16 @@ def test_classes_are_chosen_by_name_and_mistakes_are_told(visit):
 def test_when_the_critic_chooses_is_a_control(visit, pipe):
     page = visit()
     page.click("text=More settings >> visible=true")
-    fill(page, "Critic from t/T", 0.8)
-    fill(page, "Critic until t/T", 0.5)
-    page.get_by_label("Noise on").first.click()
-    page.get_by_role("option", name="logit").first.click()
+    fill(page, "Critic window, start", 0.8)
+    fill(page, "Critic window, end", 0.5)
+    page.get_by_label("Kind of noise").first.click()
+    page.get_by_role("option", name="gumbel").first.click()
     generate(page, 4)
-    assert "--noise_on logit --critic_from 0.8 --critic_until 0.5 " in page.inner_text("#generate-result code") + " "
+    assert "--noise_kind gumbel --critic_window 0.8 0.5 " in page.inner_text("#generate-result code") + " "
     captions = page.locator("#generate-result figcaption").all_inner_texts()
     assert captions == ["proposal", "rank of score", "hidden next"]  # not the critic's alone, and no probabilities
     shown = shown_pixels(page, "#generate-result .tc-thumb img")
-    expected = pipe([0, 1, 2, 0], noise_on="logit", critic_from=0.8, critic_until=0.5)
+    expected = pipe([0, 1, 2, 0], noise_kind="gumbel", critic_window=(0.8, 0.5))
     assert all(
         np.array_equal(image, np.asarray(right.convert("RGB"))) for image, right in zip(shown, expected, strict=True)
     )
@@ -165,8 +165,8 @@ def test_compare_shows_two_ways_side_by_side(visit, pipe):
     page.click("#compare-go")
     page.wait_for_selector("#compare-result .tc-columns")
     shown = shown_pixels(page, "#compare-result .tc-columns > div:nth-child(1) .tc-thumb img")
-    passes = pipe.defaults.passes(pipe.tokenizer.num_tokens)
-    steps = steps_for(pipe, pipe.settings(sampler="confidence"), passes)
+    nfe = pipe.nfe(pipe.defaults)
+    steps = pipe.sampling.for_sampler("confidence").steps
     expected = pipe([0, 1, 2, 0, 1, 2, 0, 1], num_inference_steps=steps, sampler="confidence")
     assert all(
         np.array_equal(image, np.asarray(right.convert("RGB"))) for image, right in zip(shown, expected, strict=True)
@@ -174,7 +174,7 @@ def test_compare_shows_two_ways_side_by_side(visit, pipe):
     headings = page.locator("#compare-result h3").all_inner_texts()
     assert headings == [f"A: confidence, {steps} steps", "B: critic, 4 steps"]
     told = page.inner_text("#compare-result")
-    assert (told.count("mean score"), told.count(f"{passes} network passes each")) == (2, 2)
+    assert (told.count("mean score"), told.count(f"{nfe} NFE")) == (2, 2)
 
 
 @of_the_toy
@@ -204,7 +204,7 @@ def test_refine_takes_an_image_from_the_gallery_or_a_file(visit, pipe):
     times = shown.shape[0] // 12  # 10 pixels and a margin of 1 on each side
     assert np.array_equal(shown[::times, ::times][1:-1, 1:-1], np.asarray(right))
     page.set_input_files("#refine-file", {"name": "x.png", "mimeType": "image/png", "buffer": b"a text"})
-    page.wait_for_selector("text=that is no whole PNG")
+    page.wait_for_selector("text=the picture is no image")
     visit.wrong[:] = [found for found in visit.wrong if "400" not in str(found) and found[0] != 400]
 
 
@@ -229,7 +229,7 @@ def test_edit_draws_anew_what_was_painted_and_nothing_else(visit):
     assert page.evaluate("studio.region()") == "0 1 2 4"
     page.click("#edit-go")
     page.wait_for_selector("#edit-result .tc-wipe")
-    region = shown_pixels(page, "#edit-result img[alt='drawn anew']")[0]
+    region = shown_pixels(page, "#edit-result img[alt='resampled']")[0]
     side = region.shape[0] // 4
     grey = [(region[y * side + 2, x * side + 2] == HIDDEN).all() for y in range(4) for x in range(4)]
     assert [place for place, found in enumerate(grey) if found] == [0, 1, 2, 4]

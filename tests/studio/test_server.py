@@ -107,11 +107,11 @@ BAD = [
     ("/api/refine", {"class": 0}, "image is missing"),
     ("/api/refine", {"image": "%%%"}, "image is not base64"),
     ("/api/refine", {"image": "/etc/passwd"}, "image is not base64"),
-    ("/api/refine", {"image": as_base64(b"a text file")}, "that is no whole PNG"),
+    ("/api/refine", {"image": as_base64(b"a text file")}, "the picture is no image that can be read"),
     ("/api/refine", {"image": as_base64(bomb())}, "the picture is too large"),
     ("/api/refine", {"image": as_base64(png_bytes(noise_picture())), "ratio": 0}, "ratio is 0; expected a number"),
     ("/api/edit", {"image": as_base64(png_bytes(noise_picture()))}, "region is empty"),
-    ("/studio/pictures?name=x.png", "a text", "that is no whole PNG"),
+    ("/studio/pictures?name=x.png", "a text", "the picture is no image that can be read"),
 ]
 
 

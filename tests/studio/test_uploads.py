@@ -1,18 +1,21 @@
 """Pictures as strangers send them."""
 
+import io
+
 import numpy as np
 import pytest
 from PIL import Image
 from studio.toy import bomb, noise_picture, png_bytes
 
 from tokencritic.errors import InputError
-from tokencritic.studio.uploads import read_upload
+from tokencritic.image_forms import read_picture
+from tokencritic.studio.service import FORMATS
 
-BYTES, PIXELS = 2**20, 2**22
+PIXELS = 2**22
 
 
 def read(data):
-    return read_upload(data, BYTES, PIXELS)
+    return read_picture(io.BytesIO(data), "the picture", PIXELS, FORMATS)
 
 
 def test_every_mode_becomes_grey_or_colour():
@@ -48,14 +51,13 @@ def test_a_photograph_stands_upright():
 @pytest.mark.filterwarnings("default")  # as for a user, whom a warning does not stop
 def test_what_cannot_be_is_refused_in_words():
     cases = {
-        b"": "the picture is empty",
-        b"this is a text, whatever it is named": "that is no whole PNG, JPEG, GIF, WEBP or BMP picture",
+        b"": "the picture is no image that can be read",
+        b"this is a text, whatever it is named": "the picture is no image that can be read: cannot identify",
         bomb(20000): "the picture is too large: at most 4194304 pixels",
         bomb(5000): "the picture has 5000 x 5000 pixels; at most 4194304 are taken",
-        png_bytes(noise_picture(64, 64, 3))[:2000]: "that is no whole PNG",
-        b"\x00" * (BYTES + 1): "bytes; at most 1048576 are taken",
-        png_bytes(noise_picture(), "TIFF"): "that is no whole PNG",
-        b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n": "that is no whole PNG",
+        png_bytes(noise_picture(64, 64, 3))[:2000]: "the picture is no image that can be read",
+        png_bytes(noise_picture(), "TIFF"): "the picture is no image that can be read",
+        b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n": "the picture is no image that can be read",
     }
     for data, message in cases.items():
         with pytest.raises(InputError) as error:
@@ -66,5 +68,11 @@ def test_what_cannot_be_is_refused_in_words():
 
 @pytest.mark.filterwarnings("ignore")
 def test_a_size_that_pillow_only_warns_of_is_refused_too():
-    with pytest.raises(InputError, match="10000 x 10000 pixels; at most"):
+    with pytest.raises(InputError, match="too large: at most"):
         read(bomb(10000))
+
+
+def test_the_bytes_of_a_picture_are_bounded(service):
+    for data in (b"", b"\x00" * (service.limits.upload_bytes + 1)):
+        with pytest.raises(InputError, match=f"the picture has {len(data)} bytes; expected 1 to 16777216"):
+            service.read_upload(data)

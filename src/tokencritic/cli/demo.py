@@ -45,7 +45,8 @@ def main(arguments: list[str]) -> None:
     given = parse(parser, arguments)
     check_positive(given, "rows")
 
-    from tokencritic.pictures import before_and_after, run_of, samples_compared, save, write_steps
+    from tokencritic.pictures.grids import save
+    from tokencritic.pictures.steps import before_and_after, run_of, samples_compared, write_steps
     from tokencritic.pipeline import Given
 
     pipe = load_model(given)

@@ -15,7 +15,7 @@ from tokencritic.cli.arguments import (
     parse,
     settings_of,
 )
-from tokencritic.cli.given_images import class_text, labels_for, read_picture
+from tokencritic.cli.given_images import class_text, labels_for
 from tokencritic.errors import InputError
 
 if TYPE_CHECKING:
@@ -32,15 +32,15 @@ def main(arguments: list[str]) -> None:
     shift = _whole_numbers("--shift", given.shift, "DX,DY") if given.shift is not None else None
     changes = settings_of(given)
 
-    from tokencritic.image_forms import to_images, to_pil
-    from tokencritic.pictures import image_grid, save
+    from tokencritic.image_forms import read_picture, to_images, to_pil
+    from tokencritic.pictures.grids import image_grid, save
     from tokencritic.tokenizers.regions import move, pixels_in, pixels_of, tokens_touched
 
     file = Path(given.image)
     pipe = load_model(given)
     tokenizer = pipe.tokenizer
     region = pixels_in(boxes, tokenizer.image_size)  # pyright: ignore[reportArgumentType]
-    image = moved = to_images(read_picture(file), tokenizer.image_size, tokenizer.channels)
+    image = moved = to_images(read_picture(file, str(file)), tokenizer.image_size, tokenizer.channels)
     if shift is not None:
         moved, empty = move(image, *shift)
         region |= empty

@@ -5,13 +5,19 @@ from typing import TYPE_CHECKING, Any
 
 from jsonargparse import Namespace
 
-from tokencritic.cli.arguments import add_settings, check_device, make_parser, parse, settings_of
+from tokencritic.cli.arguments import (
+    add_settings,
+    check_device,
+    load_model,
+    make_parser,
+    parse,
+    parse_settings,
+    settings_of,
+)
 from tokencritic.cli.measuring import (
     add_meter,
-    add_metrics,
     add_samples,
     command_line,
-    load_model,
     make_meter,
     model_meter,
     reference_of,
@@ -24,66 +30,75 @@ if TYPE_CHECKING:
     from tokencritic.evaluation.evaluate import Evaluation
     from tokencritic.pipeline import TokenCriticPipeline
 
-_REFINEMENT = ("sampler", "steps", "temperature", "selection_noise", "noise_on", "critic_until")
+    Found = tuple[dict[str, Evaluation], list[str]]  # evaluations by name, and notes on what was measured
 
 
 def main(arguments: list[str]) -> None:
-    parser = make_parser(
-        "evaluate", "Measure images against a data set. Cut off, the same command goes on; torchrun spreads the work."
-    )
-    parser.add_argument("model", metavar="MODEL|FOLDER|FILE.npz", help="a model, a folder of images, or ADM samples")
-    add_meter(parser)
-    add_metrics(parser)
-    add_samples(parser, num=None)
-    add_settings(parser)
-    parser.add_argument(
-        "--refine", type=float, metavar="RATIO", help="measure before and after refinement, as the paper does"
-    )
-    add_settings(parser, _REFINEMENT, prefix="refine_")
-    parser.add_argument(
-        "--reconstructions", type=bool, default=False, help="the reference's images, encoded and decoded by the model"
-    )
-    parser.add_argument("--classifier", help="a model folder whose classifier gives features, where MODEL is images")
-    parser.add_argument("--labels", help="an .npy of the images' labels, where MODEL is images that do not bring them")
-    parser.add_argument("--out", help="a JSON file to write, with all settings and hashes")
-    given = parse(parser, arguments)
-    if given.out and Path(given.out).is_dir():
-        raise InputError(f"--out is {given.out}, which is a folder; expected a JSON file to write")
-    if given.refine is None and (unused := settings_of(given, "refine_")):
-        raise InputError(
-            f"--refine_{next(iter(unused))} is given without --refine; say with --refine how much to refine"
-        )
+    given = _parse(arguments)
 
     from tokencritic.distribution import joined
-    from tokencritic.evaluation.report import evaluation_table, explain, write_json
+    from tokencritic.evaluation.evaluate import METRICS
+    from tokencritic.evaluation.report import explain, number, table, write_json
 
     with joined(check_device(given.device)) as ranks:
         named, notes = (_of_model if _is_model(given.model) else _of_images)(given, ranks)
         if not ranks.first:
             return
-        facts = next(iter(named.values())).facts
-        print("\n".join([*notes, explain(facts), evaluation_table(named)]))
+        first, *_ = named.values()
+        rows = [
+            [METRICS[name].title, *(number(name, one.metrics[name]) for one in named.values()), metric.std_over]
+            for name, metric in first.metrics.items()
+        ]
+        print("\n".join([*notes, explain(first.facts), table(["", *named, "std over"], rows)]))
         if given.out:
             results = {name: found.as_json() for name, found in named.items()}
             write_json(given.out, {"command": command_line("evaluate", arguments), "results": results})
             print(f"wrote {given.out}")
 
 
+def _parse(arguments: list[str]) -> Namespace:
+    parser = make_parser(
+        "evaluate",
+        "Measure images against a reference. Rerun the command to resume; torchrun distributes the work.",
+        "MODEL|FOLDER|FILE.npz [OPTIONS]",
+    )
+    group = parser.add_argument_group("what is measured")
+    group.add_argument("model", help="a model, a folder of images, or ADM samples")
+    group.add_argument("--out", metavar="FILE", help="a JSON file to write, with all settings and hashes")
+    group.add_argument(
+        "--refine", type=float, metavar="RATIO", help="measure before and after refinement, as the paper does"
+    )
+    text = "settings of the refinement, such as steps=4 temperature=1.2:0.5"
+    group.add_argument("--refine_settings", nargs="+", default=[], metavar="NAME=VALUE", help=text)
+    text = "measure the reference's images, encoded and decoded by the model"
+    group.add_argument("--reconstructions", action="store_true", help=text)
+    text = "a model folder whose classifier gives features, where images are measured"
+    group.add_argument("--classifier", metavar="FOLDER", help=text)
+    add_samples(parser, None, "; 10,000 by default, or all images that are given")
+    add_meter(parser)
+    add_settings(parser)
+    given = parse(parser, arguments)
+    if given.out and Path(given.out).is_dir():
+        raise InputError(f"--out is {given.out}, which is a folder; expected a JSON file to write")
+    if given.refine is None and given.refine_settings:
+        raise InputError("--refine_settings is given without --refine; give the share to refine with --refine")
+    return given
+
+
 def _is_model(path: str) -> bool:
-    """Images are a file, or a folder that is there and holds no model; anything else may be a model on the Hub."""
+    """Images are a file, or a folder that exists and holds no model; anything else may be a model on the Hub."""
     from tokencritic.pretrained import place_of
 
     place = Path(place_of(path))
     return (place / "pipeline.json").is_file() or not (place.exists() or place.suffix == ".npz")
 
 
-def _of_model(given: Namespace, ranks: "Ranks") -> tuple[dict[str, "Evaluation"], list[str]]:
+def _of_model(given: Namespace, ranks: "Ranks") -> "Found":
     from tokencritic.evaluation.report import settings_text
     from tokencritic.evaluation.samples import Refinement
 
-    for name in ("classifier", "labels"):
-        if given[name]:
-            raise InputError(f"--{name} is for folders and files of images; {given.model} is a model")
+    if given.classifier:
+        raise InputError(f"--classifier is for folders and files of images; {given.model} is a model")
     pipe = load_model(given)
     if given.reconstructions:
         return _of_reconstructions(given, ranks, pipe)
@@ -91,28 +106,24 @@ def _of_model(given: Namespace, ranks: "Ranks") -> tuple[dict[str, "Evaluation"]
     changes: dict[str, Any] = settings_of(given)
     refinement = None
     if given.refine is not None:
-        refinement = Refinement(given.refine, pipe.refinement_settings(**settings_of(given, "refine_")))
-        changes = {"sampler": "confidence", **changes}  # what is refined is the baseline, unless told otherwise
+        refined_with = pipe.sampling.for_refinement(**parse_settings("--refine_settings", given.refine_settings))
+        refinement = Refinement(given.refine, refined_with)
+        changes = {"sampler": "confidence", **changes}  # what is refined is the baseline by default
     settings = pipe.settings(**changes)
     sets = sample_sets(given, pipe)
     sets.check(settings)
     plain = sets.of(settings)
-    refined = [] if refinement is None else sets.of(settings, refinement)
     meter = model_meter(given, ranks, pipe, given.num)
-    notes = [f"{given.num} images, {settings_text(plain[0].facts['settings'])}, {plain[0].passes} passes per image"]
-    named = {"value" if refinement is None else "before": meter(plain, "samples")}
-    if refinement is not None:
-        named["after"] = meter(refined, "refined")
-        notes.append(
-            f"after: {refinement.ratio:g} refined, {settings_text(refined[0].facts['refinement']['settings'])}, "
-            f"{refined[0].passes} passes per image in all"
-        )
-    return named, notes
+    notes = [f"{given.num} images, {settings_text(plain[0].facts['settings'])}, {plain[0].nfe} NFE"]
+    if refinement is None:
+        return {"value": meter(plain, "samples")}, notes
+    refined = sets.of(settings, refinement)
+    how = settings_text(refined[0].facts["refinement"]["settings"])
+    notes.append(f"after: {refinement.ratio:g} refined, {how}, {refined[0].nfe} NFE in all")
+    return {"before": meter(plain, "samples"), "after": meter(refined, "refined")}, notes
 
 
-def _of_reconstructions(
-    given: Namespace, ranks: "Ranks", pipe: "TokenCriticPipeline"
-) -> tuple[dict[str, "Evaluation"], list[str]]:
+def _of_reconstructions(given: Namespace, ranks: "Ranks", pipe: "TokenCriticPipeline") -> "Found":
     from tokencritic.evaluation.image_sets import Reconstructions
     from tokencritic.evaluation.reference import ReferenceImages
 
@@ -123,18 +134,15 @@ def _of_reconstructions(
     return {"value": meter([images], "reconstructions")}, [f"{len(images)} reconstructions by the tokenizer alone"]
 
 
-def _of_images(given: Namespace, ranks: "Ranks") -> tuple[dict[str, "Evaluation"], list[str]]:
+def _of_images(given: Namespace, ranks: "Ranks") -> "Found":
     from tokencritic.evaluation.image_sets import open_images
+    from tokencritic.pipeline import TokenCriticPipeline
 
-    usual = {"refine": None, "reconstructions": False, "seed": 0, "seed_sets": 1, "classes": "balanced"}
+    usual = {"refine": None, "reconstructions": False, "seed": 0, "seed_sets": 1}
     if unused := [*settings_of(given), *(name for name, value in usual.items() if given[name] != value)]:
         raise InputError(f"--{unused[0]} is for models; {given.model} is images")
-    images = open_images(given.model, given.labels, given.num)
-    classifier = None
-    if given.classifier:
-        from tokencritic.pipeline import TokenCriticPipeline
-
-        classifier = TokenCriticPipeline.from_pretrained(given.classifier).classifier
+    images = open_images(given.model, given.num)
+    classifier = TokenCriticPipeline.from_pretrained(given.classifier).classifier if given.classifier else None
     # In colour, so that a grey image among coloured ones does not make a grey reference: it is measured as the others are.
     meter = make_meter(given, ranks, len(images), images.image_size, 3, classifier)
     return {"value": meter([images], "images")}, [f"{len(images)} images of {given.model}"]

@@ -1,33 +1,13 @@
-"""What `refine` and `edit` share: pictures that a user names, and their classes."""
+"""What `refine` and `edit` share: the classes of pictures that a user names."""
 
-import warnings
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokencritic.errors import InputError
 
 if TYPE_CHECKING:
-    from PIL import Image
     from torch import Tensor
 
     from tokencritic.pipeline import TokenCriticPipeline
-
-_BROKEN = (OSError, SyntaxError, ValueError, EOFError)  # what Pillow raises on a broken file
-
-
-def read_picture(file: Path) -> "Image.Image":
-    """A picture in mode L or RGB. One that would take absurd room in memory is refused as if it were broken."""
-    from PIL import Image
-
-    from tokencritic.data.folder import read_image
-
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
-            return read_image(file)
-    except (*_BROKEN, Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        reason = (error.strerror if isinstance(error, OSError) else None) or str(error).strip() or type(error).__name__
-        raise InputError(f"{file} is no image that can be read: {reason.splitlines()[0]}") from error
 
 
 def labels_for(pipe: "TokenCriticPipeline", tokens: "Tensor", classes: list[str] | None, batch_size: int) -> "Tensor":

@@ -14,32 +14,29 @@ def main(arguments: list[str]) -> None:
         "MODEL [OPTIONS]",
     )
     parser.add_argument("model", help="a model folder")
-    parser.add_argument("--tokens", help="a folder that `tokenize` wrote with the model's tokenizer")
-    parser.add_argument("--reference", help="a data set")
+    parser.add_argument("--tokens", metavar="FOLDER", help="what `tokenize` wrote with the model's tokenizer")
+    parser.add_argument("--reference", metavar="DATA", help="a data set")
     parser.add_argument("--split", choices=["train", "test"], default="test", help="of the reference")
-    parser.add_argument("--reference_num", type=int, help="only so many of its images, evenly spaced")
+    parser.add_argument("--reference_num", type=int, metavar="N", help="only so many of its images, evenly spaced")
     given = parse(parser, arguments)
     if not given.tokens and not given.reference:
         raise InputError("--tokens and --reference are both missing; give at least one of them")
-    if not Path(given.model).is_dir():
+    folder = Path(given.model)
+    if not folder.is_dir():
         raise InputError(f"{given.model} is no folder; give a model folder that can be written to")
 
     from tokencritic.data.tokens import PACKED, TokenArrays
-    from tokencritic.evaluation.reference import PACKED as PACKED_REFERENCE
-    from tokencritic.evaluation.reference import ReferenceImages, pack_images
-    from tokencritic.tokenizers.loading import load_tokenizer
+    from tokencritic.evaluation import reference
+    from tokencritic.pipeline_folder import load_part
 
-    folder = Path(given.model)
-    tokenizer = load_tokenizer(folder)
+    tokenizer = load_part(folder, "tokenizer")
     size = tokenizer.image_size, tokenizer.image_size
     arrays = TokenArrays.open(given.tokens, tokenizer.fingerprint()) if given.tokens else None
-    images = None
-    if given.reference:
-        wanted = ReferenceImages(size, tokenizer.channels, given.split, given.reference_num)
-        images = wanted.open(Path(given.reference))
+    wanted = reference.ReferenceImages(size, tokenizer.channels, given.split, given.reference_num)
+    images = wanted.open(Path(given.reference)) if given.reference else None
     if arrays is not None:
         arrays.pack(folder / PACKED)
         print(f"wrote {folder / PACKED}: {len(arrays)} images of {arrays.tokens.shape[1]} tokens")
     if images is not None:
-        pack_images(images, folder / PACKED_REFERENCE)
-        print(f"wrote {folder / PACKED_REFERENCE}: {len(images)} images")
+        reference.pack_images(images, folder / reference.PACKED)
+        print(f"wrote {folder / reference.PACKED}: {len(images)} images")

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tokencritic.cli.arguments import MODEL_HELP, add_settings, add_work, load_model, make_parser, parse, settings_of
-from tokencritic.cli.given_images import class_text, labels_for, read_picture
+from tokencritic.cli.given_images import class_text, labels_for
 from tokencritic.sampling.settings import REFINEMENT_RATIO
 
 _MOST_IN_GRID = 64
@@ -28,8 +28,9 @@ def main(arguments: list[str]) -> None:
 
     import torch
 
-    from tokencritic.image_forms import to_images, to_pil
-    from tokencritic.pictures import MOST_IMAGES, before_and_after, image_grid, save
+    from tokencritic.image_forms import read_picture, to_images, to_pil
+    from tokencritic.pictures.grids import image_grid, save
+    from tokencritic.pictures.steps import MOST_IMAGES, before_and_after
     from tokencritic.pipeline import Given
     from tokencritic.sampling.trace import Trace
 
@@ -38,7 +39,7 @@ def main(arguments: list[str]) -> None:
     settings = pipe.sampling.for_refinement(**settings_of(given))
     size, channels = pipe.tokenizer.image_size, pipe.tokenizer.channels
     # One file at a time: photographs are large, what is kept of them is not.
-    images = torch.cat([to_images(read_picture(file), size, channels) for file in files])
+    images = torch.cat([to_images(read_picture(file, str(file)), size, channels) for file in files])
     tokens = pipe.encode(images, given.batch_size)
     labels = labels_for(pipe, tokens, given.classes, given.batch_size)
     # Of several candidates the chosen one is not traced.

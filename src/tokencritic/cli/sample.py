@@ -49,7 +49,7 @@ def main(arguments: list[str]) -> None:
     check_positive(given, "num", "batch_size")
 
     from tokencritic.interop.adm import write_samples
-    from tokencritic.pictures import MOST_IMAGES, check_trace, write_trace
+    from tokencritic.pictures.steps import MOST_IMAGES, check_trace, write_trace
     from tokencritic.sampling.trace import Trace
 
     pipe = load_model(given)
@@ -79,7 +79,7 @@ def main(arguments: list[str]) -> None:
         written = f"{given.num} images to {folder / 'samples.npz'}"
     print(f"wrote {written} in {time.perf_counter() - start:.1f} s")
     if trace is not None:
-        write_trace(given.trace, pipe, labels, given.seed, settings, trace=trace, compare=baseline)
+        write_trace(given.trace, pipe, labels, given.seed, settings, trace, baseline)
         print(f"wrote {given.trace}")
 
 

@@ -1,22 +1,23 @@
 """`token-critic sweep`: a model measured at many settings."""
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from jsonargparse import Namespace
 
-from tokencritic.cli.arguments import SAMPLERS, check_device, make_parser, parse
-from tokencritic.cli.measuring import (
-    add_meter,
-    add_metrics,
-    add_samples,
-    command_line,
-    load_model,
-    model_meter,
-    sample_sets,
-)
+from tokencritic.cli.arguments import MODEL_HELP, check_device, load_model, make_parser, parse, parse_settings
+from tokencritic.cli.measuring import add_meter, add_samples, command_line, model_meter, sample_sets
 from tokencritic.errors import InputError
+from tokencritic.sampling.settings import SAMPLERS
+
+# The setting that each flag gives values of.
+_FLAGS = {
+    "steps": "steps",
+    "temperatures": "temperature",
+    "noises": "selection_noise",
+    "guidances": "guidance",
+    "candidates": "candidates",
+}
 
 
 def main(arguments: list[str]) -> None:
@@ -24,22 +25,14 @@ def main(arguments: list[str]) -> None:
 
     from tokencritic.distribution import joined
     from tokencritic.evaluation.report import explain, write_csv, write_json
-    from tokencritic.evaluation.search import parse_temperature, settings_grid, sweep
-    from tokencritic.evaluation.tuned_settings import own_settings
+    from tokencritic.evaluation.search import settings_grid, sweep
     from tokencritic.pictures.figures import tradeoff_figures
-    from tokencritic.pretrained import place_of
 
-    axes = {
-        "steps": _axis("steps", given, int),
-        "temperature": _axis("temperatures", given, parse_temperature),
-        "selection_noise": _axis("noises", given, float),
-        "guidance": _axis("guidances", given, float),
-        "candidates": _axis("candidates", given, int),
-        "reject_by": {None: [given.reject_by]},
-    }
+    axes = {setting: _axis(flag, setting, given) for flag, setting in _FLAGS.items()}
+    axes["reject_by"] = {None: [given.reject_by]}
     with joined(check_device(given.device)) as ranks:
         pipe = load_model(given)
-        settings = settings_grid(given.samplers, axes, partial(own_settings, Path(place_of(given.model)), pipe))
+        settings = settings_grid(given.samplers, axes, pipe.sampling.for_sampler)
         sets = sample_sets(given, pipe)
         for one in settings:
             sets.check(one)
@@ -63,37 +56,36 @@ def main(arguments: list[str]) -> None:
 def _parse(arguments: list[str]) -> Namespace:
     parser = make_parser(
         "sweep",
-        "Measure all combinations of some settings; write a CSV and the trade-off curves. What is not given is as it suits "
-        "each sampler, at equal network passes: tuned, where `tune` was run. Cut off, it goes on. "
+        "Measure all combinations of some settings; write a CSV and the trade-off curves. Other settings suit each sampler, at "
+        "equal NFE: tuned, where `tune` was run. Rerun the command to resume. "
         "Any value may be for one sampler alone: --noises critic=0.2 confidence=4.5.",
+        "MODEL [OPTIONS]",
     )
-    parser.add_argument("model", help="a model folder or Hub id")
-    add_meter(parser)
-    add_metrics(parser)
+    group = parser.add_argument_group("what is measured")
+    group.add_argument("model", help=MODEL_HELP)
+    group.add_argument(
+        "--samplers", nargs="+", choices=tuple(SAMPLERS), default=["critic", "confidence"], metavar="NAME"
+    )
+    group.add_argument("--steps", nargs="+", default=[], metavar="T")
+    group.add_argument("--temperatures", nargs="+", default=[], metavar="T|START:END")
+    group.add_argument("--noises", nargs="+", default=[], metavar="K", help="selection noise")
+    group.add_argument("--guidances", nargs="+", default=[], metavar="W")
+    group.add_argument("--candidates", nargs="+", default=[], metavar="N", help="of which the best is kept")
+    group.add_argument("--reject_by", choices=["classifier", "critic"], default="classifier")
+    group.add_argument("--out", default="out/sweep", metavar="FOLDER", help="the folder to write")
     add_samples(parser, num=5000)
-    parser.add_argument("--samplers", nargs="+", choices=SAMPLERS, default=["critic", "confidence"])
-    parser.add_argument("--steps", nargs="+", default=[], metavar="T")
-    parser.add_argument("--temperatures", nargs="+", default=[], metavar="T|START:END")
-    parser.add_argument("--noises", nargs="+", default=[], metavar="K")
-    parser.add_argument("--guidances", nargs="+", default=[], metavar="W")
-    parser.add_argument("--candidates", nargs="+", default=[], metavar="N", help="of which the best is kept")
-    parser.add_argument("--reject_by", choices=["classifier", "critic"], default="classifier")
-    parser.add_argument("--out", default="out/sweep", help="the folder to write")
+    add_meter(parser)
     return parse(parser, arguments)
 
 
-def _axis(name: str, given: Namespace, convert: Any) -> dict[Any, list[Any]]:
+def _axis(flag: str, setting: str, given: Namespace) -> dict[Any, list[Any]]:
     """ "0.2" is for every sampler, "critic=0.2" for one."""
     found: dict[Any, list[Any]] = {}
-    for value in given[name]:
+    for value in given[flag]:
         sampler, equals, text = value.rpartition("=")
         if equals and sampler not in SAMPLERS:
-            raise InputError(f"--{name} holds {value!r}; expected a value, or SAMPLER=VALUE of {', '.join(SAMPLERS)}")
+            raise InputError(f"--{flag} holds {value!r}; expected a value, or SAMPLER=VALUE of {', '.join(SAMPLERS)}")
         if equals and sampler not in given.samplers:
-            raise InputError(f"--{name} holds {value!r}; --samplers has no {sampler}")
-        try:
-            found.setdefault(sampler if equals else None, []).append(convert(text))
-        except ValueError as error:
-            reason = f"; {error}" if isinstance(error, InputError) else f", which is no {convert.__name__}"
-            raise InputError(f"--{name} holds {value!r}{reason}") from error
+            raise InputError(f"--{flag} holds {value!r}; --samplers has no {sampler}")
+        found.setdefault(sampler or None, []).append(parse_settings(f"--{flag}", [f"{setting}={text}"])[setting])
     return found

@@ -1,6 +1,6 @@
 """`token-critic tokenize`: an image source to token arrays."""
 
-from tokencritic.cli.arguments import check_device, make_parser, parse
+from tokencritic.cli.arguments import add_machine, check_device, make_parser, parse
 
 
 def main(arguments: list[str]) -> None:
@@ -17,22 +17,19 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--flip", action="store_true", help="flip each image with probability 1/2")
     parser.add_argument("--crops_per_image", type=int, default=1, help="rows per image, each of another crop")
     parser.add_argument("--seed", type=int, default=0, help="of the random crops and flips")
-    parser.add_argument("--batch_size", type=int, default=64, help="images at a time; changes no result")
     parser.add_argument("--workers", type=int, default=4, help="threads that decode")
-    parser.add_argument(
-        "--max_corrupt", type=int, default=10, help="files that may be unreadable before it is an error"
-    )
-    parser.add_argument("--device", default="cpu", help="cpu, cuda or the like")
+    parser.add_argument("--max_corrupt", type=int, default=10, help="unreadable files that are skipped before an error")
+    add_machine(parser)
     given = parse(parser, arguments)
 
     from tokencritic.data.sources import open_source
     from tokencritic.data.tokenizing import tokenize
     from tokencritic.data.transforms import Preprocess
     from tokencritic.distribution import rank_and_size
-    from tokencritic.tokenizers.loading import load_tokenizer
+    from tokencritic.pipeline_folder import load_part
 
     source = open_source(given.data, given.split, max_corrupt=given.max_corrupt)
-    tokenizer = load_tokenizer(given.model).to(check_device(given.device))
+    tokenizer = load_part(given.model, "tokenizer").to(check_device(given.device))
     rank, world_size = rank_and_size()
     arrays = tokenize(
         source,
@@ -52,6 +49,5 @@ def main(arguments: list[str]) -> None:
         return
     for name, reason in arrays.facts["corrupt"].items():
         print(f"skipped {name}: {reason}")
-    print(
-        f"wrote {given.out}: {len(arrays)} images of {arrays.tokens.shape[1]} tokens, {len(arrays.class_names)} classes"
-    )
+    about = f"{len(arrays)} images of {arrays.tokens.shape[1]} tokens, {len(arrays.class_names)} classes"
+    print(f"wrote {given.out}: {about}")

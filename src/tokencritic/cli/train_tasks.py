@@ -16,8 +16,8 @@ from tokencritic.errors import InputError
 from tokencritic.models.classifier import Classifier
 from tokencritic.models.critic import CriticConfig
 from tokencritic.models.generator import Generator
+from tokencritic.pipeline_folder import KINDS, load_part
 from tokencritic.pretrained import place_of
-from tokencritic.tokenizers.loading import KINDS, load_tokenizer
 from tokencritic.tokenizers.tokenizer import Tokenizer
 from tokencritic.training.classifier_task import ClassifierTask
 from tokencritic.training.critic_task import CriticTask, make_critic
@@ -50,9 +50,9 @@ def _tokenizer(settings: Any, preset: Any, given: Namespace) -> Task:
         raise InputError(f"--lpips is {given.lpips} but there is no perceptual term; give --objective.perceptual too")
     source = open_source(given.data)
     config = follow(settings.model, preset.model, {"channels": source.channels}, "the images'")
-    kind = next(kind for kind in KINDS.values() if kind.Config is type(config))
+    kind = next(kind for kind in KINDS["tokenizer"].values() if kind.Config is type(config))
     torch.manual_seed(settings.training.seed)
-    tokenizer = kind(config)  # pyright: ignore[reportCallIssue]
+    tokenizer = kind(config)
     images = _images(source, config, settings)
     perceptual = Lpips.find(given.lpips) if objective.perceptual else None
     return TokenizerTask(tokenizer, images, objective, perceptual, settings.training.seed)
@@ -61,14 +61,14 @@ def _tokenizer(settings: Any, preset: Any, given: Namespace) -> Task:
 def _generator(settings: Any, preset: Any, given: Namespace) -> Task:
     arrays = TokenArrays.open(given.data)
     config = follow(settings.model, preset.model, sizes_of(arrays), "the tokens'")
-    tokenizer = load_tokenizer(given.tokenizer) if given.tokenizer else None
+    tokenizer = load_part(given.tokenizer, "tokenizer") if given.tokenizer else None
     torch.manual_seed(settings.training.seed)
     return GeneratorTask(Generator(config), arrays, settings.objective, tokenizer, settings.training.seed)
 
 
 def _critic(settings: Any, preset: Any, given: Namespace) -> Task:
     arrays = TokenArrays.open(given.data)
-    generator = load_generator(given.generator)
+    generator: Generator = load_part(given.generator, "generator")
     check_origin(given.generator, arrays)
     sizes = sizes_of(arrays) | {"num_classes": generator.num_classes, "null_class": generator.null_class}
     config: CriticConfig = follow(settings.model, preset.model, sizes, "the tokens'")
@@ -80,7 +80,7 @@ def _critic(settings: Any, preset: Any, given: Namespace) -> Task:
             most = f"the generator, whose trunk is the start, has {own.layers}"
             raise InputError(f"--model.layers is {config.layers} but {most}; give at most that")
         config = dataclasses.replace(config, layers=min(config.layers, own.layers))
-    tokenizer = load_tokenizer(given.tokenizer) if given.tokenizer else tokenizer_beside(given.generator)
+    tokenizer = load_part(given.tokenizer, "tokenizer") if given.tokenizer else tokenizer_beside(given.generator)
     torch.manual_seed(settings.training.seed)
     critic = make_critic(config, generator, given.start)
     return CriticTask(critic, generator, arrays, settings.objective, tokenizer, settings.training.seed)
@@ -109,20 +109,13 @@ def follow(config: Any, preset: Any, sizes: dict[str, Any], whose: str) -> Any:
     return dataclasses.replace(config, **sizes)
 
 
-def load_generator(place: str) -> Generator:
-    """The generator of a model folder or Hub id, of a run, or of a folder that holds a generator alone."""
-    place = str(place_of(place))
-    inside = not Path(place).is_dir() or (Path(place) / "generator").is_dir()
-    return Generator.from_pretrained(place, **({"subfolder": "generator"} if inside else {}))
-
-
 def tokenizer_beside(place: str) -> Tokenizer | None:
     """The tokenizer of the model folder or Hub id that a generator comes from, if it has one."""
     place = str(place_of(place))
     if Path(place).exists():
-        return load_tokenizer(place) if (Path(place) / "tokenizer").is_dir() else None
+        return load_part(place, "tokenizer") if (Path(place) / "tokenizer").is_dir() else None
     try:
-        return load_tokenizer(place)
+        return load_part(place, "tokenizer")
     except InputError:  # a generator alone
         return None
 

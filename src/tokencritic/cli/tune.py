@@ -4,8 +4,17 @@ from pathlib import Path
 
 from jsonargparse import Namespace
 
-from tokencritic.cli.arguments import add_settings, check_device, make_parser, parse, settings_of
-from tokencritic.cli.measuring import add_meter, cache_of, chosen_features, load_model, model_meter
+from tokencritic.cli.arguments import (
+    add_machine,
+    add_settings,
+    check_device,
+    check_positive,
+    load_model,
+    make_parser,
+    parse,
+    settings_of,
+)
+from tokencritic.cli.measuring import add_meter, cache_of, chosen_features, model_meter
 from tokencritic.errors import InputError
 from tokencritic.pretrained import place_of
 
@@ -15,35 +24,35 @@ def main(arguments: list[str]) -> None:
 
     from tokencritic.distribution import joined
     from tokencritic.evaluation.report import settings_text
-    from tokencritic.evaluation.samples import SampleSets, effective
-    from tokencritic.evaluation.search import Trial, draw_settings, rounds, tune, write_defaults, write_evidence
+    from tokencritic.evaluation.samples import SampleSets
+    from tokencritic.evaluation.search import Trial, rounds, trial_settings, tune, write_defaults, write_tuning
 
     with joined(check_device(given.device)) as ranks:
         pipe, folder = load_model(given), Path(given.model)
-        dimension = (
-            pipe.classifier.feature_width if chosen_features(given) == "classifier" and pipe.classifier else 2048
-        )
-        first = given.first or max(1000, dimension + 1)
+        own = chosen_features(given) == "classifier" and pipe.classifier is not None
+        first = given.first or max(1000, 1 + (pipe.classifier.feature_width if own else 2048))
         plan = rounds(given.budget, first)
         sets = SampleSets(pipe, cache_of(given), first, given.seed, batch_size=given.batch_size)
         start = pipe.settings(**{"sampler": "critic", **settings_of(given)})
-        sets.check(draw_settings(pipe, start, given.passes, 1, given.seed)[0])
+        sets.check(trial_settings(pipe, start, given.nfe, 1, given.seed)[0])
         meter = model_meter(given, ranks, pipe, first)
+
+        def describe(trial: Trial) -> str:
+            return settings_text(trial.settings.in_effect(pipe.critic is not None))
 
         def tell(trials: list[Trial]) -> None:
             count, fid = trials[0].last
-            best = settings_text(effective(trials[0].settings, pipe))
-            print(f"{len(trials)} trials of {-count} images: FID {fid:.3f} by {best}", flush=True)
+            print(f"{len(trials)} trials of {-count} images: FID {fid:.3f} by {describe(trials[0])}", flush=True)
 
         search = {"first": first, "seed": given.seed, "on_round": tell if ranks.first else None}
-        found = tune(sets, meter, start, given.passes, given.budget, **search)
+        found = tune(sets, meter, start, given.nfe, given.budget, **search)
         if not ranks.first:
             return
-        print(f"{found.images} images in {len(plan)} rounds; best: {settings_text(effective(found.best, pipe))}")
+        print(f"{found.images} images in {len(plan)} rounds; best: {describe(found.trials[0])}")
         if given.dry_run:
             return
-        print(f"wrote {write_evidence(folder, pipe, given.passes, found)}")
-        if given.set_defaults:
+        print(f"wrote {write_tuning(folder, pipe, given.nfe, found)}")
+        if not given.keep_defaults:
             write_defaults(folder, found.best)
             print(f"these are the defaults of {folder} now")
 
@@ -51,33 +60,30 @@ def main(arguments: list[str]) -> None:
 def _parse(arguments: list[str]) -> Namespace:
     parser = make_parser(
         "tune",
-        "Search temperature, selection noise, when the critic (or chance) chooses, and guidance for the lowest FID, and make "
-        "the best the model's defaults. The first trial is what the model has, or the settings that are given here. "
-        "Cut off, the same command goes on.",
+        "Tune temperature, selection noise, critic window and guidance for the lowest FID, and make the best the model's "
+        "defaults. The first trial is what the model has, or the settings that are given here. Rerun the command to resume.",
+        "MODEL [OPTIONS]",
     )
-    parser.add_argument("model", help="a model folder")
+    group = parser.add_argument_group("what is tuned")
+    group.add_argument("model", help="a model folder")
+    text = "network evaluations per image, which fix the steps"
+    group.add_argument("--nfe", type=int, default=36, metavar="N", help=text)
+    group.add_argument("--budget", type=int, default=50_000, metavar="N", help="images to make in all")
+    text = "images of each trial in the first round; by default 1000 or, if those are more, one per dimension"
+    group.add_argument("--first", type=int, metavar="N", help=text)
+    text = "of the trials and of their images, which no evaluation uses"
+    group.add_argument("--seed", type=int, default=0, help=text)
+    text = "write the trials, but do not change the model's defaults"
+    group.add_argument("--keep_defaults", action="store_true", help=text)
+    group.add_argument("--dry_run", action="store_true", help="write nothing")
+    add_machine(group)
     add_meter(parser)
     add_settings(parser)
-    parser.add_argument("--passes", type=int, default=36, help="network passes per image, which fix the steps")
-    parser.add_argument("--budget", type=int, default=50_000, help="images to make in all")
-    parser.add_argument(
-        "--first",
-        type=int,
-        help="images of each trial in the first round; 1000 or, if those are more, one per dimension",
-    )
-    parser.add_argument("--seed", type=int, default=0, help="of the search and of its images, which no evaluation uses")
-    parser.add_argument("--batch_size", type=int, default=64)
-    parser.add_argument(
-        "--set_defaults", type=bool, default=True, help="false: keep the evidence, but not as the defaults"
-    )
-    parser.add_argument("--dry_run", type=bool, default=False, help="write nothing")
     given = parse(parser, arguments)
-    inside = place_of(given.model) != given.model
-    if not given.dry_run and (inside or not (Path(given.model) / "pipeline.json").is_file()):
-        raise InputError(f"{given.model} is no model folder that can be written to; --dry_run true only searches")
+    bundled = place_of(given.model) != given.model
+    if not given.dry_run and (bundled or not (Path(given.model) / "pipeline.json").is_file()):
+        raise InputError(f"{given.model} is no model folder that can be written to; --dry_run writes nothing")
     if given.steps is not None:
-        raise InputError(f"--steps is {given.steps}; --passes fixes the steps of every trial")
-    for name in ("passes", "budget"):
-        if given[name] < 1:
-            raise InputError(f"--{name} is {given[name]}; it must be at least 1")
+        raise InputError(f"--steps is {given.steps}; --nfe fixes the steps of every trial")
+    check_positive(given, "nfe", "budget")
     return given

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from PIL import Image, ImageOps
@@ -67,7 +67,7 @@ class FolderSource(Source):
         return {"kind": "folder", "split": self.split, "examples": len(self), "listing_sha256": listing.hexdigest()}
 
 
-def read_image(file: Path) -> Image.Image:
+def read_image(file: Path | IO[bytes]) -> Image.Image:
     """Decode a file of any mode to L or RGB, upright. Transparent parts become white; 16 bits become 8."""
     with Image.open(file) as image:
         image.load()

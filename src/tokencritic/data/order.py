@@ -26,6 +26,11 @@ def hold_out(num_rows: int, num_images: int, share: float) -> tuple[np.ndarray, 
     return rows[~held_out], rows[held_out]
 
 
+def spaced(rows: np.ndarray, most: int) -> np.ndarray:
+    """At most so many of the rows, evenly spaced."""
+    return rows[np.linspace(0, len(rows), min(most, len(rows)), endpoint=False).astype(int)]
+
+
 class ExampleOrder:
     """The examples of each step: a pure function of (seed, step), for `num_examples` in batches of `batch_size`."""
 

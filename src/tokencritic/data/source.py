@@ -3,7 +3,6 @@
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -23,13 +22,11 @@ class Source(ABC):
     they are not known. corrupt: the files met so far that cannot be decoded, and why. max_corrupt: how many are let pass.
     """
 
+    images: np.ndarray | None = None
+
     def __init__(self, class_names: tuple[str, ...], labels: np.ndarray, max_corrupt: int = 0) -> None:
         self.class_names, self.labels, self.max_corrupt = class_names, labels, max_corrupt
         self.corrupt: dict[str, str] = {}
-
-    @property
-    def images(self) -> np.ndarray | None:
-        return None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -63,6 +60,8 @@ class ArraySource(Source):
     kind and split are facts of the source; `place` appears in errors only.
     """
 
+    images: np.ndarray
+
     def __init__(
         self, images: np.ndarray, labels: np.ndarray, class_names: tuple[str, ...], kind: str, split: str, place: str
     ) -> None:
@@ -79,30 +78,18 @@ class ArraySource(Source):
             bad = low if low < 0 else high
             raise InputError(f"{place} holds label {bad}; expected 0 to {len(class_names) - 1}")
         super().__init__(class_names, labels.astype(np.int64))
-        self._images, self.kind, self.split = images, kind, split
-
-    @property
-    def images(self) -> np.ndarray:
-        return self._images
+        self.images = images  # pyright: ignore[reportIncompatibleVariableOverride]
+        self.kind, self.split = kind, split
 
     def __getitem__(self, index: int) -> tuple[Image.Image, int]:
         return to_picture(self.images[index]), int(self.labels[index])
 
     def describe(self) -> dict[str, Any]:
         """Kind, split, number of examples, image shape and a hash of the content."""
-        return {
-            "kind": self.kind,
-            "split": self.split,
-            "examples": len(self),
-            "image_shape": list(self.images.shape[1:]),
-            "content_sha256": self._content_hash,
-        }
-
-    @cached_property
-    def _content_hash(self) -> str:
         content = hashlib.sha256(np.ascontiguousarray(self.images).data)
         content.update(self.labels.astype("<i8").tobytes())
-        return content.hexdigest()
+        facts = {"kind": self.kind, "split": self.split, "examples": len(self)}
+        return facts | {"image_shape": list(self.images.shape[1:]), "content_sha256": content.hexdigest()}
 
 
 def to_picture(pixels: np.ndarray) -> Image.Image:

@@ -104,18 +104,16 @@ def _check_facts(file: Path, content: bytes) -> dict[str, Any]:
 
 def _map(folder: Path) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
     """Facts, tokens and labels of a folder. Tokens stay on disk."""
-    facts = read_facts(folder)
+    facts, arrays = read_facts(folder), []
     if facts is None:
         raise InputError(f"{folder} has no {FACTS}; expected a folder that tokenizing has finished")
-    arrays = []
     for file in (folder / TOKENS, folder / LABELS):
         try:
             arrays.append(np.load(file, mmap_mode="r", allow_pickle=False))
         except (OSError, ValueError, EOFError) as error:
             raise InputError(f"{file} is not a whole .npy file: {error}") from error
-    tokens, labels = arrays
-    _check_arrays(facts, (folder / TOKENS, tokens), (folder / LABELS, labels))
-    return facts, tokens, np.array(labels)
+    _check_arrays(facts, (folder / TOKENS, arrays[0]), (folder / LABELS, arrays[1]))
+    return facts, arrays[0], np.array(arrays[1])
 
 
 def _unpack(file: Path) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:

@@ -1,10 +1,9 @@
-"""What a critic says of held-out images whose tokens were partly resampled, and what its choices come to while sampling.
+"""What a critic says of held-out images whose tokens were partly resampled, and what becomes of tokens while sampling.
 
 Held-out images are masked, filled in and judged exactly as in critic training, so all numbers are those that training works on.
 
-While sampling, a score is always the critic's own, without selection noise, also where another scorer chooses. "Better" is in
-the eyes of the critic that chooses: tokens of low score are resampled, and a low score tends to rise by chance alone. So what
-becomes of tokens taken back is to be compared with what becomes of the others.
+While sampling, a score is always the critic's own, without selection noise, also where another scorer chooses. A low score
+tends to rise by chance alone. So compare what becomes of re-masked tokens with what becomes of the others.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,14 +14,13 @@ import torch
 from torch import Tensor
 
 from tokencritic.contracts import Proposal, evaluating
-from tokencritic.data.order import hold_out
+from tokencritic.data.order import hold_out, spaced
 from tokencritic.data.tokens import TokenArrays
-from tokencritic.errors import InputError
+from tokencritic.errors import InputError, check_at_least
 from tokencritic.pipeline import TokenCriticPipeline
 from tokencritic.progress import Progress
-from tokencritic.sampling.loop import Temperature
 from tokencritic.sampling.scorers import CriticScorer
-from tokencritic.sampling.settings import SamplingSettings
+from tokencritic.sampling.settings import SamplingSettings, Temperature
 from tokencritic.sampling.trace import Trace, TraceStep
 from tokencritic.training.losses import critic_auc, critic_auc_within_image, critic_loss
 from tokencritic.training.token_rows import TokenRows
@@ -30,15 +28,16 @@ from tokencritic.training.token_rows import TokenRows
 RATIO_BINS = 4
 SCORE_BINS = 20
 CALIBRATION_BINS = 10
-GROUPS = ("taken_back", "drawn_again", "kept")
+# Of the tokens at a step: visible and hidden now; just sampled and hidden again; the others, which stay or become visible.
+GROUPS = ("remasked", "resampled", "kept")
 
 
 class Judged(NamedTuple):
     """Images as a critic judged them. All are (b, n), on the CPU.
 
-    logits: float, the critic's, with the log odds of the image for one that is told the ratio. mask: bool, what was hidden and
-    drawn again. unchanged: bool, where the original's code stands, so everywhere outside the mask.
-    log_probs: float, the generator's confidence in what it drew; +inf elsewhere.
+    logits: float, the critic's, with the log odds of the image if it is ratio-conditioned. mask: bool, what was hidden and
+    resampled. unchanged: bool, where the original's code stands, so everywhere outside the mask.
+    log_probs: float, the generator's confidence in what it sampled; +inf elsewhere.
     """
 
     logits: Tensor
@@ -52,7 +51,7 @@ class Judged(NamedTuple):
 
     @property
     def kinds(self) -> dict[str, Tensor]:
-        """(b, n) bool each, and each token is of one kind: an original; drawn again and equal to it; or changed."""
+        """(b, n) bool each, and each token is of one kind: an original; resampled and equal to it; or changed."""
         return {"original": ~self.mask, "equal": self.mask & self.unchanged, "changed": ~self.unchanged}
 
     @property
@@ -62,18 +61,15 @@ class Judged(NamedTuple):
 
 
 def held_out_rows(arrays: TokenArrays, num: int, share: float) -> Tensor:
-    """Up to `num` of the rows that a training with this `held_out` does not learn from, evenly chosen: (k,) int64.
+    """Up to `num` of the rows that a training with this `held_out` does not learn from, evenly spaced: (k,) int64.
 
-    They are the same in every run, whatever its seed. share: 1 takes all rows, for tokens that no training has seen.
+    share: 1 takes all rows, for tokens that no training has seen.
     """
-    if num < 1:
-        raise InputError(f"num is {num}; it must be at least 1")
+    check_at_least(1, num=num)
     if not (0 < share <= 0.5 or share == 1):
         raise InputError(f"held_out is {share}; it must lie in (0, 0.5], or be 1 for tokens that training never saw")
-    rows = TokenRows(arrays)
-    held_out = np.arange(len(rows)) if share == 1 else hold_out(len(rows), rows.num_images, share)[1]
-    chosen = np.linspace(0, len(held_out), min(num, len(held_out)), endpoint=False).astype(int)
-    return torch.from_numpy(held_out[chosen])
+    held_out = np.arange(len(arrays)) if share == 1 else hold_out(len(arrays), arrays.num_images, share)[1]
+    return torch.from_numpy(spaced(held_out, num))
 
 
 @torch.no_grad()
@@ -85,37 +81,31 @@ def judge(
     temperature: Temperature = 1.0,
     batch_size: int = 64,
 ) -> Judged:
-    """Hide, fill in and judge some rows of token arrays, with the masks and draws of validation in critic training.
+    """Hide, fill in and judge some rows of token arrays, with the masks and samples of validation in critic training.
 
-    rows: (b,) int64. temperature: of the generator's draws. Kept are ten bytes for each token, and no logits of codes.
+    rows: (b,) int64. temperature: of the sampled tokens.
     """
+    assert pipe.critic is not None
     read, parts = TokenRows(arrays, seed), []
     with (
-        evaluating(pipe.generator, pipe.critic),
+        evaluating(*pipe.critic.networks),
         Progress(len(rows), "judging held-out images", "images", shown=len(rows) > batch_size) as progress,
     ):
         for part in rows.split(batch_size):
-            parts.append(_judge(pipe, *read(part, None, pipe.device), temperature))
+            tokens, labels, seeds = read(part, None, pipe.device)
+            found = critic_loss(pipe.critic, pipe.generator, tokens, labels, seeds, temperature=temperature)
+            proposal = found.proposal
+            values = (found.logits.float(), proposal.mask, proposal.tokens == tokens, proposal.log_probs())
+            parts.append([value.cpu() for value in values])
             progress.advance(len(part))
     return Judged(*map(torch.cat, zip(*parts, strict=True)))
 
 
-def _judge(
-    pipe: TokenCriticPipeline, tokens: Tensor, labels: Tensor | None, seeds: Tensor, temperature: Temperature
-) -> Judged:
-    assert pipe.critic is not None
-    found = critic_loss(pipe.critic, pipe.generator, tokens, labels, seeds, temperature=temperature)
-    proposal = found.proposal
-    values = (found.logits.float(), proposal.mask, proposal.tokens == tokens, proposal.log_probs())
-    return Judged(*(value.cpu() for value in values))
-
-
 def held_out_report(judged: Judged) -> dict[str, Any]:
-    """Everything that can be said of judged images, as JSON values: of `all` of them, and of those in each bin of the mask
-    ratio, `by_ratio`. A bin's `ratio` (low, high) takes images with more than `low` and at most `high` of their tokens hidden.
+    """Everything that can be said of judged images, as JSON values: of `all` of them, and `by_ratio` in bins of the mask ratio.
 
-    A critic that is not told the ratio does not know it. So even one that is perfectly calibrated over all images is not so
-    within a bin.
+    A bin's `ratio` (low, high) takes images with more than `low` and at most `high` of their tokens hidden. A critic that is
+    not ratio-conditioned does not know the ratio: calibrated over all images, it is not calibrated within a bin.
     """
     num_tokens = judged.mask.shape[1]
     bins = ((judged.mask.sum(1) * RATIO_BINS + num_tokens - 1) // num_tokens).clamp(min=1)  # rounded up, in integers
@@ -127,26 +117,24 @@ def held_out_report(judged: Judged) -> dict[str, Any]:
 def _section(judged: Judged) -> dict[str, Any]:
     """Counts, mean scores and histograms by kind of token, and AUC for both targets, over all tokens and within an image.
 
-    Sampling compares tokens of one image alone: a critic that only tells how much of an image was drawn again has a high AUC
-    over all tokens and 0.5 within an image, and cannot help. auc_of_redrawn: among the redrawn tokens alone, where the
-    generator's confidence can judge too: equal to the original, or changed. That baseline is strong: for an exact
-    generator, confidence is the very probability of being equal.
+    Sampling compares tokens of one image alone: a critic that only tells how much of an image was resampled has a high AUC
+    over all tokens and 0.5 within an image, and cannot help. auc_of_resampled: equal to the original or changed, among the
+    resampled tokens alone, where the generator's confidence can judge too. For an exact generator, confidence is the very
+    probability of being equal.
     """
-    scores, redrawn = judged.logits.double().sigmoid(), judged.mask
+    scores, resampled = judged.logits.double().sigmoid(), judged.mask
+    kinds, targets = judged.kinds.items(), judged.targets.items()
+    judges = {"critic": judged.logits, "confidence": judged.log_probs}
+    equal = judged.unchanged[resampled]
     return {
         "images": len(judged.mask),
-        "tokens": {kind: int(where.sum()) for kind, where in judged.kinds.items()},
-        "mean_score": {kind: scores[where].mean().item() for kind, where in judged.kinds.items()},
-        "histogram": {kind: histogram(scores[where]) for kind, where in judged.kinds.items()},
-        "auc": {target: critic_auc(judged.logits, real).item() for target, real in judged.targets.items()},
-        "auc_within_image": {
-            target: critic_auc_within_image(judged.logits, real).item() for target, real in judged.targets.items()
-        },
-        "auc_of_redrawn": {
-            "critic": critic_auc(judged.logits[redrawn], judged.unchanged[redrawn]).item(),
-            "confidence": critic_auc(judged.log_probs[redrawn], judged.unchanged[redrawn]).item(),
-        },
-        "calibration": {target: reliability(scores, real) for target, real in judged.targets.items()},
+        "tokens": {kind: int(where.sum()) for kind, where in kinds},
+        "mean_score": {kind: scores[where].mean().item() for kind, where in kinds},
+        "histogram": {kind: histogram(scores[where]) for kind, where in kinds},
+        "auc": {target: critic_auc(judged.logits, real).item() for target, real in targets},
+        "auc_within_image": {target: critic_auc_within_image(judged.logits, real).item() for target, real in targets},
+        "auc_of_resampled": {name: critic_auc(values[resampled], equal).item() for name, values in judges.items()},
+        "calibration": {target: reliability(scores, real) for target, real in targets},
     }
 
 
@@ -162,10 +150,9 @@ def reliability(scores: Tensor, real: Tensor, bins: int = CALIBRATION_BINS) -> d
     and the `shares` of them that are real, NaN in an empty bin; and the expected calibration `error`, the mean over tokens of
     |score - share| of their bins, NaN without tokens.
     """
-    places, scores, real = _places(scores, bins), scores.flatten().double(), real.flatten().double()
+    places = _places(scores, bins)
     counts = places.bincount(minlength=bins)
-    sums = places.bincount(scores, minlength=bins).double()
-    reals = places.bincount(real, minlength=bins).double()
+    sums, reals = (places.bincount(values.flatten().double(), minlength=bins).double() for values in (scores, real))
     error = (sums - reals).abs().sum() / counts.sum()
     curve = {"counts": counts, "scores": sums / counts, "shares": reals / counts, "error": error}
     return {name: values.tolist() for name, values in curve.items()}
@@ -178,10 +165,8 @@ def _places(scores: Tensor, bins: int) -> Tensor:
 class StepSums(NamedTuple):
     """One step of some images, as sums over their tokens.
 
-    tokens: of all images. score: of the step's proposal. hidden: tokens masked next. kept_before: tokens visible when the
-    step began.
-    outcomes: (3, 4) float64. A row for each of `GROUPS`: tokens that were visible and are hidden now; those just drawn and
-    hidden again; those that stay or become visible. The columns say what becomes of them in the next proposal: how many
+    tokens: of all images. score: of the step's proposal. hidden: tokens masked next. visible: tokens visible when it began.
+    outcomes: (3, 4) float64, a row for each of `GROUPS`. The columns say what becomes of them in the next proposal: how many
     tokens there are, how many have the same code, how many a higher score, and the sum of the changes of their scores. All
     are 0 for the last step.
     """
@@ -190,7 +175,7 @@ class StepSums(NamedTuple):
     tokens: int
     score: float
     hidden: int
-    kept_before: int
+    visible: int
     outcomes: Tensor
 
 
@@ -202,19 +187,10 @@ def step_sums(steps: Sequence[TraceStep], scores: Sequence[Tensor]) -> list[Step
         if place + 1 < len(steps):
             same = steps[place + 1].proposal == step.proposal
             gain = scores[place + 1].double() - scores[place].double()
-            for row, where in zip(outcomes, (step.taken_back, step.hidden & step.drawn, ~step.hidden), strict=True):
-                chosen = gain[where]
-                row[:] = torch.stack([where.sum(), same[where].sum(), (chosen > 0).sum(), chosen.sum()])
-        found.append(
-            StepSums(
-                images=len(step.proposal),
-                tokens=step.proposal.numel(),
-                score=scores[place].double().sum().item(),
-                hidden=int(step.hidden.sum()),
-                kept_before=int((~step.drawn).sum()),
-                outcomes=outcomes,
-            )
-        )
+            for row, where in zip(outcomes, (step.remasked, step.hidden & step.sampled, ~step.hidden), strict=True):
+                row[:] = torch.stack([where.sum(), same[where].sum(), (gain[where] > 0).sum(), gain[where].sum()])
+        score, hidden, visible = scores[place].double().sum().item(), int(step.hidden.sum()), int((~step.sampled).sum())
+        found.append(StepSums(len(step.hidden), step.hidden.numel(), score, hidden, visible, outcomes))
     return found
 
 
@@ -229,13 +205,13 @@ def watch(
         raise InputError(f"candidates is {settings.candidates}; steps can be watched of images made without rejection")
     if pipe.critic is None:
         raise InputError("the model has no critic to say what it thinks of each step")
-    sampler = settings.chosen_sampler(has_critic=True)
+    what, scorer = f"watching {settings.row(has_critic=True).name}", CriticScorer(pipe.critic)
     batches: dict[int, list[StepSums]] = {}
-    with Progress(len(labels), f"watching {sampler}", "images", shown=len(labels) > batch_size) as progress:
+    with Progress(len(labels), what, "images", shown=len(labels) > batch_size) as progress:
         for part, part_seeds in zip(labels.split(batch_size), seeds.split(batch_size), strict=True):
             trace = Trace()
-            pipe.sample_tokens(part, part_seeds, settings, batch_size, trace.on_step_end)
-            found = step_sums(trace.steps, _scores(pipe, trace.steps, part, part_seeds))
+            pipe.sample_tokens(part, part_seeds, settings, batch_size=batch_size, on_step=trace)
+            found = step_sums(trace.steps, _scores(scorer, trace.steps, part.to(pipe.device), pipe.device))
             for step, sums in zip(trace.steps, found, strict=True):
                 batches.setdefault(step.index, []).append(sums)
             progress.advance(len(part))
@@ -243,22 +219,18 @@ def watch(
 
 
 @torch.no_grad()
-def _scores(pipe: TokenCriticPipeline, steps: Sequence[TraceStep], labels: Tensor, seeds: Tensor) -> list[Tensor]:
-    scorer, found = CriticScorer(pipe.critic, selection_noise=0.0), []  # pyright: ignore[reportArgumentType]
-    labels, seeds = labels.to(pipe.device), seeds.to(pipe.device)
-    with evaluating(pipe.critic):
-        for step in steps:
-            proposal = Proposal(step.proposal.to(pipe.device), step.drawn.to(pipe.device), labels, seeds)
-            found.append(scorer(proposal).cpu())
-    return found
+def _scores(scorer: CriticScorer, steps: Sequence[TraceStep], labels: Tensor, device: torch.device) -> list[Tensor]:
+    with evaluating(*scorer.networks):
+        proposals = (Proposal(s.proposal.to(device), s.sampled.to(device), labels, labels) for s in steps)
+        return [scorer.score(proposal).cpu() for proposal in proposals]
 
 
 def sampling_report(steps: Mapping[int, StepSums]) -> dict[str, Any]:
     """Summed-up steps as JSON values: `steps`, each by itself, and `total`, over all of them.
 
-    `taken_back`, `drawn_again` and `kept` each have the tokens `per_image`, and of these the shares with the `same` code and
-    a `higher` score in the next proposal, and the mean `gain` in score; the last step has no next one. `of_kept` is the
-    share of tokens visible when the step began that are taken back. In `total`, per_image is the sum over all steps.
+    Each of `GROUPS` has the tokens `per_image`, and of these the shares with the `same` code and a `higher` score in the next
+    proposal, and the mean `gain` in score; the last step has no next one. `of_visible` is the share of tokens visible when the
+    step began that are re-masked. In `total`, per_image is the sum over all steps.
     """
     last, sums = max(steps), list(steps.values())
     images, reports = sums[0].images, []
@@ -266,21 +238,21 @@ def sampling_report(steps: Mapping[int, StepSums]) -> dict[str, Any]:
         found: dict[str, Any] = {"step": index, "mean_score": _ratio(step.score, step.tokens)}
         found["hidden_per_image"] = _ratio(step.hidden, images)
         if index != last:
-            found["of_kept"] = _ratio(step.outcomes[0, 0].item(), step.kept_before)
+            found["of_visible"] = _ratio(step.outcomes[0, 0].item(), step.visible)
             found |= _outcomes(step.outcomes, images)
         reports.append(found)
-    outcomes = sum((step.outcomes for step in sums), torch.zeros(len(GROUPS), 4))
+    outcomes = torch.stack([step.outcomes for step in sums]).sum(0)
     total = {"mean_score": reports[-1]["mean_score"], **_outcomes(outcomes, images)}
     return {"images": images, "steps": reports, "total": total}
 
 
 def _outcomes(outcomes: Tensor, images: int) -> dict[str, dict[str, float]]:
     """By group: tokens per image, and of them the shares and the mean; NaN where there are no tokens."""
-    return {
-        name: {"per_image": _ratio(tokens, images), "same": _ratio(same, tokens)}
-        | {"higher": _ratio(higher, tokens), "gain": _ratio(gain, tokens)}
-        for name, (tokens, same, higher, gain) in zip(GROUPS, outcomes.tolist(), strict=True)
-    }
+    found = {}
+    for name, (tokens, *sums) in zip(GROUPS, outcomes.tolist(), strict=True):
+        shares = {column: _ratio(one, tokens) for column, one in zip(("same", "higher", "gain"), sums, strict=True)}
+        found[name] = {"per_image": _ratio(tokens, images), **shares}
+    return found
 
 
 def _ratio(part: float, whole: float) -> float:

@@ -1,12 +1,11 @@
 """Sets of images and a reference to metrics with their standard deviations."""
 
-import math
 import platform
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -15,7 +14,7 @@ from tokencritic import __version__
 from tokencritic.distribution import ALONE, Ranks
 from tokencritic.errors import InputError
 from tokencritic.evaluation.cache import CHUNK_ROWS
-from tokencritic.evaluation.features import CachedFeatures, FeatureKind, Features, extract
+from tokencritic.evaluation.features import CachedFeatures, Features, extract
 from tokencritic.evaluation.image_sets import ImageSet
 from tokencritic.evaluation.manifold import Hits, precision_recall
 from tokencritic.evaluation.metrics import (
@@ -29,14 +28,9 @@ from tokencritic.evaluation.metrics import (
     mean_over_images,
     over_seed_sets,
 )
-from tokencritic.evaluation.reference import Reference, check_comparable
+from tokencritic.evaluation.reference import Reference
+from tokencritic.randomness import torch_rng
 
-MetricName = Literal["fid", "sfid", "kid", "is", "precision", "recall", "accuracy"]
-METRICS: tuple[MetricName, ...] = get_args(MetricName)
-
-_GAUSSIAN: Mapping[MetricName, FeatureKind] = {"fid": "features", "sfid": "spatial"}
-_OF_REFERENCE_IMAGES: tuple[MetricName, ...] = ("kid", "precision", "recall")
-_OF_PROBABILITIES: tuple[MetricName, ...] = ("is", "accuracy")
 _KID_SUBSET = 1000
 
 
@@ -44,22 +38,19 @@ _KID_SUBSET = 1000
 class Evaluation:
     """The metrics of a set of images, or their means over several, with all that they were made with."""
 
-    metrics: dict[MetricName, MetricValue]
+    metrics: dict[str, MetricValue]
     facts: dict[str, Any]
 
     def as_json(self) -> dict[str, Any]:
-        """For `json.dumps`; a standard deviation that is not known is null."""
-        values = {name: found._asdict() for name, found in self.metrics.items()}
-        for found in values.values():
-            found["std"] = None if math.isnan(found["std"]) else found["std"]
-        return {"metrics": values, **self.facts}
+        """For `report.write_json`, which writes null for a standard deviation that is not known."""
+        return {"metrics": {name: found._asdict() for name, found in self.metrics.items()}, **self.facts}
 
 
 @dataclass(frozen=True)
 class Meter:
     """What images are measured with.
 
-    metrics: which; None for those that the features and the reference allow, except sFID. cache: the folder for features.
+    metrics: names of `METRICS`; None for those that the features and the reference allow. cache: the folder for features.
     resamples: of the bootstrap for the standard deviation of one set; 0 for none.
     few_samples: allow FID of fewer images than the features have dimensions.
     """
@@ -67,33 +58,27 @@ class Meter:
     features: Features
     reference: Reference
     cache: Path
-    metrics: tuple[MetricName, ...] | None = None
+    metrics: tuple[str, ...] | None = None
     resamples: int = 20
     few_samples: bool = False
     ranks: Ranks = ALONE
 
     def __post_init__(self) -> None:
         check_metrics(self.metrics, self.resamples)
-        if not self.few_samples:
-            real = self.reference.statistics
-            widths: dict[FeatureKind, int] = {kind: len(one.mean) for kind, one in real.gaussians.items()}
-            check_count("images of the reference", real.count, widths, self.metrics)
+        self._check_count("images of the reference", self.reference.gaussian.count)
 
     def __call__(self, sets: Sequence[ImageSet], what: str = "images") -> Evaluation:
         """The metrics of sets of images that differ in their seeds alone. what: the name of the progress.
 
         Several sets give the mean and the standard deviation over them. One gives its bootstrap; the reference is held
-        fixed. Recall, a mean over the reference, has none then: images that are drawn twice would change the
+        fixed. Recall, a mean over the reference, has none then: an image taken twice would change the
         neighbourhoods that it is made of.
         """
-        widths = self.features.widths(sets[0].image_size)
-        if not self.few_samples:
-            check_count("images", min(map(len, sets)), widths, self.metrics)
+        self._check_count("images", min(map(len, sets)))
         found = []
         for number, images in enumerate(sets):
             named = what if len(sets) == 1 else f"{what}, set {number + 1} of {len(sets)}"
-            labelled = images.labels is not None
-            names = choose_metrics(self.metrics, self.features.name, widths, labelled, self.reference)
+            names = choose_metrics(self.metrics, self.features, images.labels is not None, self.reference)
             features = extract(images, self.features, self.cache, self.ranks, named)
             resamples = self.resamples if len(sets) == 1 else 0
             compared = _Compared(features, images.labels, self.reference, resamples)
@@ -101,20 +86,17 @@ class Meter:
         together = {name: over_seed_sets([one[name] for one in found]) for name in found[0]}
         return Evaluation(found[0] if len(found) == 1 else together, self.facts(sets))
 
+    def _check_count(self, what: str, count: int | None) -> None:
+        if not self.few_samples:
+            check_count(what, count, self.features.dimension, self.metrics)
+
     def facts(self, sets: Sequence[ImageSet]) -> dict[str, Any]:
         """All that decides the numbers, for a JSON."""
-        first = sets[0]
+        first, features = sets[0], self.features
         return {
             "images": first.facts | {"num": len(first), "seed_sets": len(sets)},
             **first.costs,
-            "features": {
-                "name": self.features.name,
-                "resize": self.features.resize,
-                "fingerprint": self.features.fingerprint,
-                **self.features.head_facts,
-                "dimension": self.features.dimension,
-                "image_size": list(first.image_size),
-            },
+            "features": features.facts | {"dimension": features.dimension, "image_size": list(first.image_size)},
             "reference": self.reference.facts,
             "resamples": self.resamples if len(sets) == 1 else None,
             "versions": {
@@ -135,86 +117,91 @@ class _Compared:
     reference: Reference
     resamples: int
 
-    def metrics(self, names: Sequence[MetricName]) -> dict[MetricName, MetricValue]:
-        found: dict[MetricName, Callable[[], MetricValue]] = {
-            "fid": lambda: self._fid("features"),
-            "sfid": lambda: self._fid("spatial"),
-            "kid": self._kid,
-            "is": self._inception_score,
-            "precision": lambda: mean_over_images(self._hits.fake, self.resamples),
-            "recall": lambda: mean_over_images(self._hits.real, 0),
-            "accuracy": self._accuracy,
-        }
-        return {name: found[name]() for name in names}
+    def metrics(self, names: Sequence[str]) -> dict[str, MetricValue]:
+        return {name: METRICS[name].measure(self) for name in names}
 
     @cached_property
-    def _both(self) -> tuple[torch.Tensor, torch.Tensor]:
+    def both(self) -> tuple[torch.Tensor, torch.Tensor]:
         assert self.reference.features is not None
         return self.reference.features.read("features"), self.fake.read("features")
 
     @cached_property
-    def _hits(self) -> Hits:
-        return precision_recall(*self._both)
+    def hits(self) -> Hits:
+        return precision_recall(*self.both)
 
-    def _fid(self, kind: FeatureKind) -> MetricValue:
-        real = self.reference.statistics.gaussians[kind]
-        check_comparable(self.fake.provenance, self.reference.statistics.provenance, "fake")
-        chunks = list(self.fake.stream(kind))
+    def fid(self) -> MetricValue:
+        chunks = list(self.fake.stream("features"))
 
         def of(numbers: torch.Tensor) -> float:
             often = numbers.bincount(minlength=len(self.fake)).split(CHUNK_ROWS)
-            return fid(real, fit_gaussian(map(_repeated, chunks, often)))
+            repeated = (rows.repeat_interleave(times, dim=0) for rows, times in zip(chunks, often, strict=True))
+            return fid(self.reference.gaussian, fit_gaussian(repeated))
 
         return bootstrap(of, len(self.fake), self.resamples)
 
-    def _kid(self) -> MetricValue:
+    def kid(self) -> MetricValue:
         # Subsets of more than half the images would hardly differ, and their deviation would say nothing.
-        return kid(*self._both, subset_size=max(2, min(_KID_SUBSET, min(map(len, self._both)) // 2)))
+        return kid(*self.both, subset_size=max(2, min(_KID_SUBSET, min(map(len, self.both)) // 2)))
 
-    def _inception_score(self) -> MetricValue:
+    def inception_score(self) -> MetricValue:
         probabilities = self.fake.read("probabilities")
         # In an order of its own: a folder is sorted by class, and a split of a few classes would score low.
-        order = torch.randperm(len(probabilities), generator=torch.Generator().manual_seed(0))
+        order = torch.randperm(len(probabilities), generator=torch_rng(0))
         return bootstrap(lambda numbers: inception_score(probabilities[numbers][order]), len(order), self.resamples)
 
-    def _accuracy(self) -> MetricValue:
+    def precision(self) -> MetricValue:
+        return mean_over_images(self.hits.fake, self.resamples)
+
+    def recall(self) -> MetricValue:
+        return mean_over_images(self.hits.real, 0)
+
+    def accuracy(self) -> MetricValue:
         assert self.labels is not None
         return mean_over_images(correctly_classified(self.fake.read("probabilities"), self.labels), self.resamples)
 
 
-def _repeated(rows: torch.Tensor, often: torch.Tensor) -> torch.Tensor:
-    return rows.repeat_interleave(often, dim=0)
+@dataclass(frozen=True)
+class Metric:
+    """A row of the table of metrics. title, decimals: in tables. needs: beside the features of the images."""
+
+    title: str
+    decimals: int
+    measure: Callable[[_Compared], MetricValue]
+    needs: Literal["statistics", "images", "probabilities", "labels"]
+
+
+METRICS: dict[str, Metric] = {
+    "fid": Metric("FID", 2, _Compared.fid, "statistics"),
+    "kid": Metric("KID", 5, _Compared.kid, "images"),
+    "is": Metric("IS", 2, _Compared.inception_score, "probabilities"),
+    "precision": Metric("precision", 3, _Compared.precision, "images"),
+    "recall": Metric("recall", 3, _Compared.recall, "images"),
+    "accuracy": Metric("accuracy", 3, _Compared.accuracy, "labels"),
+}
 
 
 def choose_metrics(
-    asked: Sequence[MetricName] | None,
-    features: str,
-    kinds: Container[str],
-    labelled: bool,
-    reference: Reference | None,
-) -> tuple[MetricName, ...]:
-    """The metrics to compute: those asked for, which must be possible, or else all possible ones except sFID.
+    asked: Sequence[str] | None, features: Features, labelled: bool, reference: Reference | None
+) -> tuple[str, ...]:
+    """The metrics to compute: those asked for, which must be possible, or else all possible ones.
 
-    features: their name. kinds: what they give. labelled: whether labels are known. reference: None if not opened yet.
+    labelled: whether labels are known. reference: None if not opened yet.
     """
-    lacking: dict[MetricName, str] = {}
+    lacking: dict[str, str] = {}
     if reference is not None and reference.features is None:
-        why = "needs the reference's images, and it is a file of statistics alone"
-        lacking |= dict.fromkeys(_OF_REFERENCE_IMAGES, why)
-    if "spatial" not in kinds or (reference is not None and "spatial" not in reference.statistics.gaussians):
-        lacking["sfid"] = "needs spatial features of the images and the reference"
-    if "probabilities" not in kinds:
-        why = f"needs class probabilities, and {features} as it was loaded gives none"
-        lacking |= dict.fromkeys(_OF_PROBABILITIES, why)
-    elif features.startswith("inception"):
-        lacking["accuracy"] = "needs a classifier of the data set as features"
+        lacking["images"] = "needs the reference's images, and it is a file of statistics alone"
+    if not features.gives_probabilities:
+        why = f"needs class probabilities, and {features.name} as it was loaded gives none"
+        lacking |= {"probabilities": why, "labels": why}
+    elif features.name.startswith("inception"):
+        lacking["labels"] = "needs a classifier of the data set as features"
     elif not labelled:
-        lacking["accuracy"] = "needs the images' labels"
+        lacking["labels"] = "needs the images' labels"
     if asked is None:
-        return tuple(name for name in METRICS if name not in lacking and name != "sfid")
+        return tuple(name for name, metric in METRICS.items() if metric.needs not in lacking)
     for name in asked:
-        if name in lacking:
-            raise InputError(f"metrics holds {name}, which {lacking[name]}")
+        if METRICS[name].needs in lacking:
+            raise InputError(f"metrics holds {name}, which {lacking[METRICS[name].needs]}")
     return tuple(asked)
 
 
@@ -229,16 +216,14 @@ def check_metrics(metrics: Sequence[str] | None, resamples: int = 0) -> None:
         raise InputError(f"resamples is {resamples}; it must be 0 for no standard deviation, or at least 2")
 
 
-def check_count(what: str, count: int | None, widths: Mapping[FeatureKind, int], metrics: Sequence[str] | None) -> None:
-    """Raise InputError if there are too few images for FID or sFID, before hours are spent on them.
+def check_count(what: str, count: int | None, dimension: int, metrics: Sequence[str] | None) -> None:
+    """Raise InputError if there are too few images for FID, before hours are spent on them.
 
     A covariance of d dimensions from d samples or fewer is singular: its FID says more of the count than of the images.
-    what: of what there are so many. count: None if it is not known. widths: dimensions of the features, by kind.
+    what: of what there are so many. count: None if it is not known. dimension: of the features.
     """
-    for metric, kind in _GAUSSIAN.items():
-        asked = metric == "fid" if metrics is None else metric in metrics
-        if asked and count is not None and count <= widths.get(kind, 0):
-            raise InputError(
-                f"{count} {what} are too few for FID with features of {widths[kind]} dimensions: it needs more of them "
-                "than dimensions; few_samples=True (--few_samples true) allows it all the same"
-            )
+    if (metrics is None or "fid" in metrics) and count is not None and count <= dimension:
+        raise InputError(
+            f"{count} {what} are too few for FID with features of {dimension} dimensions: it needs more of them than "
+            "dimensions; few_samples=True (--few_samples) allows it all the same"
+        )

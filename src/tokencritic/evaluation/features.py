@@ -4,7 +4,6 @@ Rank r of n computes chunks r, r + n, ... of a set of images; all then read all 
 depend on how many ranks there are.
 """
 
-import dataclasses
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,53 +14,40 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tokencritic.contracts import evaluating
 from tokencritic.distribution import ALONE, Ranks
-from tokencritic.errors import InputError
+from tokencritic.errors import InputError, check_at_least
 from tokencritic.evaluation.cache import ChunkArrays, Chunks, chunk_ranges
 from tokencritic.evaluation.image_sets import ImageSet
-from tokencritic.evaluation.inception import DIMENSION, INPUT_SIZE, RESIZES, Inception
+from tokencritic.evaluation.inception import DIMENSION, INPUT_SIZE, Inception, resize_tf1
 from tokencritic.evaluation.weights import Weights, find_weights, read_weights
 from tokencritic.image_forms import check_images, to_pixels
 from tokencritic.models.classifier import Classifier
 from tokencritic.progress import Progress
-from tokencritic.sampling.propose import evaluating
 
-FeatureKind = Literal["features", "probabilities", "spatial"]
-# What is known of b images, float32: features (b, d) and, where there are any, class probabilities (b, k) and spatial
-# features (b, s), in this order.
+# What is known of b images, float32: features (b, d) and, where there are any, class probabilities (b, k).
+FeatureKind = Literal["features", "probabilities"]
 FeaturesByKind = dict[FeatureKind, Tensor]
-
-
-@dataclass(frozen=True)
-class Provenance:
-    """What features were made with. Two sets of them are comparable only if all of it is the same.
-
-    image_size: height and width of the images before any resize. fingerprint: of the network's weights.
-    """
-
-    features: str
-    resize: str
-    fingerprint: str
-    image_size: tuple[int, int]
 
 
 class Features:
     """The base class of features: a callable from images to `FeaturesByKind` that says what it is.
 
     dimension: of its features. resize: how it brings images to its size; "none" if it takes them as they are.
-    head_fingerprint: of the weights of class probabilities that `fingerprint` does not cover.
+    gives_probabilities: whether there are class probabilities. head_fingerprint: of the weights that give them, if
+    `fingerprint` does not cover those.
     """
 
     name: str
     fingerprint: str
     dimension: int
     resize: str = "none"
+    gives_probabilities: bool = True
     head_fingerprint: str | None = None
 
     def __init__(self, batch_size: int = 256) -> None:
         """batch_size: how many images are worked on at a time, however many come."""
-        if batch_size < 1:
-            raise InputError(f"batch_size is {batch_size}; it must be at least 1")
+        check_at_least(1, batch_size=batch_size)
         self.batch_size = batch_size
 
     def __call__(self, images: Tensor | np.ndarray) -> FeaturesByKind:
@@ -73,40 +59,23 @@ class Features:
         """The features of one batch, which may be empty, on the CPU. images: as in a call."""
         raise NotImplementedError
 
-    def provenance(self, image_size: tuple[int, int]) -> Provenance:
-        return Provenance(self.name, self.resize, self.fingerprint, image_size)
-
-    def widths(self, image_size: tuple[int, int]) -> dict[FeatureKind, int]:
-        """The kinds of features there are, and their dimensions."""
-        return {kind: values.shape[1] for kind, values in self(torch.empty(0, 1, *image_size)).items()}
-
     @property
-    def head_facts(self) -> dict[str, str]:
-        """For facts: the fingerprint of the head, if there is one."""
-        return {} if self.head_fingerprint is None else {"head": self.head_fingerprint}
+    def facts(self) -> dict[str, Any]:
+        """What features are made with. Numbers are comparable only if name, resize and fingerprint are the same."""
+        head = {} if self.head_fingerprint is None else {"head": self.head_fingerprint}
+        return {"name": self.name, "resize": self.resize, "fingerprint": self.fingerprint, **head}
 
 
 class InceptionFeatures(Features):
     """The features of FID, from the Inception-v3 of 2015; class probabilities too if the weights have a head."""
 
-    name, dimension = "inception-v3", DIMENSION
+    name, dimension, resize = "inception-v3", DIMENSION, "tf1"
 
-    def __init__(
-        self,
-        weights: Weights,
-        *,
-        resize: str = "tf1",
-        spatial: bool = False,
-        batch_size: int = 32,
-        device: torch.device | str = "cpu",
-    ) -> None:
-        """resize: a key of `RESIZES`. spatial: also the features of sFID."""
+    def __init__(self, weights: Weights, *, batch_size: int = 32, device: torch.device | str = "cpu") -> None:
         super().__init__(batch_size)
-        if resize not in RESIZES:
-            raise InputError(f"resize is {resize!r}; choose one of {', '.join(RESIZES)}")
-        self.resize, self.spatial = resize, spatial
         self.fingerprint = weights.fingerprint
         self.device = torch.device(device)
+        self.gives_probabilities = weights.head is not None
         self._head = None
         if weights.head is not None:
             self._head = weights.head.to(self.device)
@@ -120,24 +89,19 @@ class InceptionFeatures(Features):
             layer.load_state_dict(state, assign=True)
 
     @classmethod
-    def load(cls, file: str | Path | None = None, *, download: bool = True, **options: Any) -> Self:
-        """With the weights of `file`, else of the installed package that has them, else downloaded once if allowed."""
-        return cls(read_weights(find_weights(file, download)), **options)
+    def load(cls, file: str | Path | None = None, **options: Any) -> Self:
+        """With the weights of `file`, else of the installed package that has them, else downloaded once."""
+        return cls(read_weights(find_weights(file)), **options)
 
     @torch.inference_mode()
     def extract(self, images: Tensor) -> FeaturesByKind:
-        # fmt: off
-        x = to_pixels(images.to(self.device))                                # b 3 h w
-        if x.shape[2:] != (INPUT_SIZE, INPUT_SIZE):
-            x = RESIZES[self.resize](x, INPUT_SIZE)                          # b 3 299 299
-        features, spatial = self._network((x - 128) / 128)                   # b d, b s
-        # fmt: on
-        found: FeaturesByKind = {"features": features.cpu()}
-        if self._head is not None:
-            found["probabilities"] = (features @ self._head.T).softmax(dim=1).cpu()
-        if self.spatial:
-            found["spatial"] = spatial.cpu()
-        return found
+        pixels = to_pixels(images.to(self.device))  # (b, 3, h, w)
+        if pixels.shape[2:] != (INPUT_SIZE, INPUT_SIZE):
+            pixels = resize_tf1(pixels, INPUT_SIZE)
+        features = self._network((pixels - 128) / 128)  # (b, d)
+        if self._head is None:
+            return {"features": features.cpu()}
+        return {"features": features.cpu(), "probabilities": (features @ self._head.T).softmax(dim=1).cpu()}
 
 
 class ClassifierFeatures(Features):
@@ -162,13 +126,10 @@ class ClassifierFeatures(Features):
         height, width = images.shape[1:3] if images.dtype == torch.uint8 else images.shape[2:]
         if (height, width) != (size, size):
             raise InputError(f"images are {height} x {width}; the classifier takes {size} x {size}")
-        weight = self._classifier.head.weight
         with evaluating(self._classifier):
-            # fmt: off
-            x = self._in_its_channels(to_pixels(images.to(weight.device)))                # b c h w
-            features = self._classifier.features((x / 255).to(weight.dtype))              # b d
-            probabilities = self._classifier.head(features).float().softmax(dim=1)        # b k
-            # fmt: on
+            pixels = self._in_its_channels(to_pixels(images.to(self._classifier.device)))  # (b, c, h, w)
+            features = self._classifier.features((pixels / 255).to(self._classifier.dtype))  # (b, d)
+            probabilities = self._classifier.head(features).float().softmax(dim=1)  # (b, k)
         return {"features": features.float().cpu(), "probabilities": probabilities.cpu()}
 
     def _in_its_channels(self, pixels: Tensor) -> Tensor:
@@ -183,12 +144,10 @@ class ClassifierFeatures(Features):
 
 @dataclass(frozen=True)
 class CachedFeatures:
-    """What `extract` found of `count` images. kinds: what there is of each: features, probabilities, spatial."""
+    """What `extract` found of `count` images."""
 
     chunks: Chunks
     count: int
-    provenance: Provenance
-    kinds: tuple[FeatureKind, ...]
 
     def __len__(self) -> int:
         return self.count
@@ -199,7 +158,7 @@ class CachedFeatures:
             values = self.chunks.read(rows).get(kind, np.empty(0))
             if len(values) < len(rows):
                 place = f"chunk {number} in {self.chunks.folder}"
-                raise InputError(f"{place} is not there or damaged; ranks must share one cache; run the command again")
+                raise InputError(f"{place} is missing or damaged; ranks must share one cache; rerun the command")
             yield torch.from_numpy(values)
 
     def read(self, kind: FeatureKind) -> Tensor:
@@ -214,9 +173,7 @@ def extract(
 
     what: the name of the progress. Returns when all ranks have finished.
     """
-    made = features.provenance(images.image_size)
-    kinds = tuple(features.widths(images.image_size))
-    facts = {"images": images.facts, "features": dataclasses.asdict(made), "parts": kinds} | features.head_facts
+    facts = {"images": images.facts, "features": features.facts, "image_size": images.image_size}
     chunks, count = Chunks.open(cache, "features", facts), len(images)
 
     def make(rows: range) -> ChunkArrays:
@@ -234,4 +191,4 @@ def extract(
             chunks.complete(rows, make)
             progress.advance(some)
     ranks.wait()
-    return CachedFeatures(chunks, count, made, kinds)
+    return CachedFeatures(chunks, count)

@@ -158,24 +158,19 @@ class Reconstructions(ImageSet):
         return self.pipe.images(tokens, "pt", self.batch_size)
 
 
-def open_images(path: str | Path, labels: str | Path | None = None, num: int | None = None) -> ImageSet:
+def open_images(path: str | Path, num: int | None = None) -> ImageSet:
     """The images at a path: an .npz with `arr_0`, a folder of images, or any data set that `open_source` knows.
 
-    labels: an .npy of one integer per image, where the images have none. num: only so many, evenly spaced; not of an .npz
-    with `arr_0`.
+    num: only so many, evenly spaced; not of an .npz with `arr_0`.
     """
     path = Path(path)
     if "arr_0" in array_names(path):
-        images = SampleImages(path)
         if num is not None:
             raise InputError(f"{num} images of {path} are asked for; a sample file is measured as a whole")
-    elif path.is_dir() and not _has_folders(path) and not has_known_files(path):
-        images = SourceImages(FlatFolder(path), num=num)
-    else:
-        images = SourceImages(open_source(path, max_corrupt=0), num=num)
-    if labels is not None:
-        images.labels = _read_labels(Path(labels), len(images))
-    return images
+        return SampleImages(path)
+    if path.is_dir() and not _has_folders(path) and not has_known_files(path):
+        return SourceImages(FlatFolder(path), num=num)
+    return SourceImages(open_source(path, max_corrupt=0), num=num)
 
 
 def file_digest(file: Path) -> str:
@@ -188,19 +183,8 @@ def _has_folders(path: Path) -> bool:
     return any(child.is_dir() and not child.name.startswith(".") for child in path.iterdir())
 
 
-def _read_labels(file: Path, count: int) -> np.ndarray:
-    try:
-        with file.open("rb") as opened:
-            values = np.lib.format.read_array(opened, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise InputError(f"{file} is no .npy of labels without pickles: {error}") from error
-    if values.shape != (count,) or values.dtype.kind not in "iu":
-        raise InputError(f"{file} holds {values.dtype} {values.shape}; expected integers ({count},), one per image")
-    return values.astype(np.int64)
-
-
 def _state(folder: Path, names: list[str]) -> str:
-    """A hash of names, sizes and times of files: another one tells that something may have changed."""
+    """A hash of names, sizes and times of files: it changes if a file may have changed."""
     digest = hashlib.sha256()
     for name in names:
         facts = (folder / name).stat()

@@ -4,18 +4,13 @@ It differs from later Inceptions in two ways that move every number: its average
 pools by maximum. Batch normalisation is folded into the convolutions when the weights are read.
 """
 
-import numpy as np
 import torch
 import torch.nn.functional as F
-from PIL import Image
 from torch import Tensor, nn
 
 INPUT_SIZE = 299
 DIMENSION = 2048
 NUM_CLASSES = 1008
-# sFID: the first 7 channels of the block "mixed_6", 17 x 17 places.
-_SPATIAL_LAYERS = 14
-_SPATIAL_CHANNELS = 7
 
 
 def resize_tf1(pixels: Tensor, size: int) -> Tensor:
@@ -29,29 +24,13 @@ def resize_tf1(pixels: Tensor, size: int) -> Tensor:
 def _interpolate(pixels: Tensor, size: int, dim: int) -> Tensor:
     """Along one dimension. Output i lies at input i * old / new, in float32 as in the graph; beyond the last, the last."""
     old = pixels.shape[dim]
-    places = torch.arange(size, dtype=torch.float32, device=pixels.device) * torch.tensor(
-        old / size, dtype=torch.float32
-    )
+    scale = torch.tensor(old / size, dtype=torch.float32)
+    places = torch.arange(size, dtype=torch.float32, device=pixels.device) * scale
     low = places.long()
     high = (low + 1).clamp(max=old - 1)
     share = (places - low).view(-1, *[1] * (3 - dim))
     start = pixels.index_select(dim, low)
     return start + (pixels.index_select(dim, high) - start) * share
-
-
-def resize_clean(pixels: Tensor, size: int) -> Tensor:
-    """Pillow's antialiased bicubic resize in floating point (Parmar et al., "On aliased resizing", 2022).
-
-    pixels: float32 (b, c, h, w) in [0, 255] -> (b, c, size, size).
-    """
-    planes = pixels.flatten(0, 1).cpu().numpy()
-    resized = [Image.fromarray(plane).resize((size, size), Image.Resampling.BICUBIC) for plane in planes]
-    stacked = torch.from_numpy(np.array([np.asarray(plane) for plane in resized], np.float32)).clamp_(0, 255)
-    return stacked.view(*pixels.shape[:2], size, size).to(pixels.device)
-
-
-# The choice moves FID by more than many papers' differences.
-RESIZES = {"tf1": resize_tf1, "clean": resize_clean}
 
 
 class Convolution(nn.Module):
@@ -94,7 +73,7 @@ class Inception(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        layers = [
+        self.layers = nn.Sequential(
             Convolution(3, 32, 3, stride=2, padded=False),
             Convolution(32, 32, 3, padded=False),
             Convolution(32, 64, 3),
@@ -110,22 +89,15 @@ class Inception(nn.Module):
             _block_d(768),
             _block_e(1280, AveragePool()),
             _block_e(2048, nn.MaxPool2d(3, stride=1, padding=1)),
-        ]
-        self.layers = nn.ModuleList(layers)
+        )
 
     def convolutions(self) -> list[Convolution]:
         """All of them, in the order in which `weights.py` names them."""
         return [module for module in self.modules() if isinstance(module, Convolution)]
 
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """x: (b, 3, 299, 299) in [-1, 1). Returns features (b, 2048) and spatial features (b, 2023), place by place."""
-        x = x.contiguous(memory_format=torch.channels_last)
-        for layer in self.layers[:_SPATIAL_LAYERS]:
-            x = layer(x)
-        spatial = x[:, :_SPATIAL_CHANNELS].permute(0, 2, 3, 1).flatten(1)
-        for layer in self.layers[_SPATIAL_LAYERS:]:
-            x = layer(x)
-        return x.mean((2, 3)), spatial
+    def forward(self, x: Tensor) -> Tensor:
+        """x: (b, 3, 299, 299) in [-1, 1). Returns features (b, 2048)."""
+        return self.layers(x.contiguous(memory_format=torch.channels_last)).mean((2, 3))
 
 
 def _chain(inputs: int, *convolutions: tuple[int, int | tuple[int, int]]) -> list[Convolution]:

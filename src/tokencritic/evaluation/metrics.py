@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from tokencritic.errors import InputError
+from tokencritic.randomness import torch_rng
 
 KID_SUBSETS = 100
 
@@ -46,8 +47,7 @@ def fit_gaussian(batches: Iterable[Tensor]) -> Gaussian:
         if len(rows) == 0:
             continue
         if count == 0:
-            mean = torch.zeros(rows.shape[1], dtype=torch.float64)
-            scatter = torch.zeros(rows.shape[1], rows.shape[1], dtype=torch.float64)
+            mean, scatter = rows.new_zeros(rows.shape[1]), rows.new_zeros(rows.shape[1], rows.shape[1])
         rows_mean = rows.mean(0)
         rows = rows - rows_mean
         scatter.addmm_(rows.T, rows)
@@ -97,7 +97,7 @@ def kid(real: Tensor, fake: Tensor, *, subset_size: int = 1000, rng: torch.Gener
     fewest = min(len(real), len(fake))
     if not 2 <= subset_size <= fewest:
         raise InputError(f"subset_size is {subset_size}; with {fewest} samples it must lie between 2 and {fewest}")
-    rng = torch.Generator().manual_seed(0) if rng is None else rng
+    rng = torch_rng(0) if rng is None else rng
     values = torch.empty(KID_SUBSETS, dtype=torch.float64)
     for number in range(KID_SUBSETS):
         picked = [x[torch.randperm(len(x), generator=rng)[:subset_size].to(x.device)].double() for x in (real, fake)]
@@ -148,14 +148,14 @@ def bootstrap(metric: Callable[[Tensor], float], count: int, resamples: int) -> 
 
     metric: takes the numbers of the samples, (count,) int64. resamples: 0 for no standard deviation.
     """
-    rng = torch.Generator().manual_seed(0)
+    rng = torch_rng(0)
     values = [metric(torch.randint(count, (count,), generator=rng)) for _ in range(resamples)]
     over = f"{resamples} bootstrap resamples" if resamples else ""
     return MetricValue(metric(torch.arange(count)), standard_deviation(values), over)
 
 
 def mean_over_images(values: Tensor, resamples: int) -> MetricValue:
-    """The mean of one value per image, (n,). Its bootstrap has the deviation sigma / sqrt(n), so that none is drawn."""
+    """The mean of one value per image, (n,). Its bootstrap has the deviation sigma / sqrt(n), in closed form."""
     if not resamples:
         return MetricValue(float(values.mean()))
     std = float(values.std(correction=0)) / math.sqrt(len(values))

@@ -7,52 +7,38 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tokencritic.evaluation.evaluate import Evaluation, MetricName
+from tokencritic.evaluation.evaluate import METRICS
 from tokencritic.evaluation.metrics import MetricValue
 from tokencritic.files import write_atomically
 
-TITLES: Mapping[MetricName, str] = {
-    "fid": "FID",
-    "sfid": "sFID",
-    "kid": "KID",
-    "is": "IS",
-    "precision": "precision",
-    "recall": "recall",
-    "accuracy": "accuracy",
-}
-_NOISE_ON: Mapping[str, str] = {"logit": " on logits", "odds": " by the odds"}
-_DECIMALS: Mapping[MetricName, int] = {"fid": 2, "sfid": 2, "kid": 5, "is": 2}
 
-
-def number(name: MetricName, metric: MetricValue) -> str:
+def number(name: str, metric: MetricValue) -> str:
     """A value and, if it is known, its standard deviation."""
-    digits = _DECIMALS.get(name, 3)
-    if name == "fid" and metric.value < 1:  # by a small classifier's features it is a fraction of 1
-        digits = 3
+    # By a small classifier's features FID is a fraction of 1.
+    digits = 3 if name == "fid" and metric.value < 1 else METRICS[name].decimals
     std = "" if math.isnan(metric.std) else f" ± {metric.std:.{digits}f}"
     return f"{metric.value:.{digits}f}{std}"
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table with aligned columns, the first to the left, the others to the right."""
-    widths = [max(len(line[column]) for line in (header, *rows)) for column in range(len(header))]
+def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """A Markdown table with aligned columns, the first to the left, the others to the right.
 
-    def line(cells: Sequence[str]) -> str:
-        rest = [cell.rjust(width) for cell, width in zip(cells[1:], widths[1:], strict=True)]
-        return f"| {' | '.join([cells[0].ljust(widths[0]), *rest])} |"
-
+    Floats are shown with three decimals, NaN as a dash.
+    """
+    lines = [list(header), *([_cell(value) for value in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    aligned = [[cell.rjust(width) for cell, width in zip(line, widths, strict=True)] for line in lines]
+    for line, cells in zip(aligned, lines, strict=True):
+        line[0] = cells[0].ljust(widths[0])
     rule = f"|{'|'.join(['-' * (widths[0] + 2), *('-' * (width + 1) + ':' for width in widths[1:])])}|"
-    return "\n".join([line(header), rule, *map(line, rows)])
+    first, *rest = (f"| {' | '.join(line)} |" for line in aligned)
+    return "\n".join([first, rule, *rest])
 
 
-def evaluation_table(named: Mapping[str, Evaluation]) -> str:
-    """One column for each of some evaluations of the same metrics, by name; one row for each metric."""
-    first = next(iter(named.values()))
-    rows = [
-        [TITLES[name], *(number(name, one.metrics[name]) for one in named.values()), first.metrics[name].std_over]
-        for name in first.metrics
-    ]
-    return table(["", *named, "std over"], rows)
+def _cell(value: Any) -> str:
+    if not isinstance(value, float):
+        return str(value)
+    return "-" if math.isnan(value) else f"{value:.3f}"
 
 
 def explain(facts: Mapping[str, Any]) -> str:
@@ -68,18 +54,15 @@ def explain(facts: Mapping[str, Any]) -> str:
 
 
 def settings_text(settings: Mapping[str, Any]) -> str:
-    """Sampling settings in a few words."""
+    """Sampling settings, as `SamplingSettings.in_effect` gives them, in a few words."""
     start, end = settings["temperature"]
     parts = [f"{settings['sampler']}, {settings['steps']} steps"]
     parts.append(f"temperature {start:g}" if start == end else f"temperature {start:g} to {end:g}")
     if settings["selection_noise"] is not None:
-        parts.append(f"noise {settings['selection_noise']:g}{_NOISE_ON.get(settings['noise_on'], '')}")
-    if settings["critic_from"] not in (None, 1):
-        parts.append(f"confidence until {settings['critic_from']:g}")
-    if settings["critic_until"]:
-        parts.append(f"confidence from {settings['critic_until']:g} on")
-    if settings["passes_per_level"] > 1:
-        parts.append(f"{settings['passes_per_level']} passes per level")
+        kind = "Gumbel noise" if settings["noise_kind"] == "gumbel" else "noise"
+        parts.append(f"{kind} {settings['selection_noise']:g}")
+    if settings["critic_window"] not in (None, [1, 0]):
+        parts.append("critic window {:g} to {:g}".format(*settings["critic_window"]))
     if settings["guidance"] != 1:
         parts.append(f"guidance {settings['guidance']:g}")
     if settings["candidates"] > 1:

@@ -5,31 +5,21 @@ import time
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from tokencritic import __version__
-from tokencritic.errors import InputError
+from tokencritic.errors import InputError, check_at_least
 from tokencritic.evaluation.cache import CHUNK_ROWS, ChunkArrays, Chunks, chunk_ranges
 from tokencritic.evaluation.image_sets import ImageSet
-from tokencritic.pipeline import TokenCriticPipeline
-from tokencritic.randomness import candidate_seeds, random_labels
-from tokencritic.sampling.loop import temperature_range
-from tokencritic.sampling.settings import SamplingSettings
-
-ClassOrder = Literal["balanced", "random"]
+from tokencritic.pipeline import Given, TokenCriticPipeline
+from tokencritic.randomness import candidate_seeds
+from tokencritic.sampling.settings import SAMPLERS, SamplingSettings
 
 SEEDS_PER_SET = 2**32  # seed set k has the seeds from seed + k times this on
-
-
-@runtime_checkable
-class Fingerprinted(Protocol):
-    """A part of a model whose samples can be kept."""
-
-    def fingerprint(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -48,7 +38,7 @@ class Refinement:
 class SampleSets:
     """How a model's images are made to be measured: `seed_sets` sets of `num` images each, kept in the folder `cache`.
 
-    seed: of the first image. classes: "balanced" lets the classes take turns, "random" samples one for each image.
+    seed: of the first image. The classes take turns.
     """
 
     pipe: TokenCriticPipeline
@@ -56,30 +46,21 @@ class SampleSets:
     num: int
     seed: int = 0
     seed_sets: int = 1
-    classes: ClassOrder = "balanced"
     batch_size: int = 64
 
     def __post_init__(self) -> None:
-        for name in ("num", "seed_sets", "batch_size"):
-            if vars(self)[name] < 1:
-                raise InputError(f"{name} is {vars(self)[name]}; it must be at least 1")
+        check_at_least(1, num=self.num, seed_sets=self.seed_sets, batch_size=self.batch_size)
         if not 0 <= self.seed < 2**62:
             raise InputError(f"seed is {self.seed}; it must be an integer from 0 to 2^62 - 1")
-        if self.classes not in ("balanced", "random"):
-            raise InputError(f"classes is {self.classes!r}; choose balanced or random")
 
     @cached_property
     def fingerprints(self) -> dict[str, str]:
         """Of the model's parts, by name."""
-        for name, part in self.pipe.parts.items():
-            if not isinstance(part, Fingerprinted):
-                kind = type(part).__name__
-                raise InputError(f"the {name}, a {kind}, has no method `fingerprint`, by which its samples are kept")
         return {name: part.fingerprint() for name, part in self.pipe.parts.items()}
 
     def check(self, settings: SamplingSettings) -> None:
         """Make one image in one step: what this model cannot do is found before hours are spent."""
-        settings.check_critic_chooses(self.pipe.tokenizer.num_tokens, self.pipe.critic is not None)
+        settings.check_critic_window(self.pipe.tokenizer.num_tokens, self.pipe.critic is not None)
         self.pipe.sample_tokens(torch.zeros(1, dtype=torch.int64), 0, dataclasses.replace(settings, steps=1))
 
     def of(
@@ -116,34 +97,32 @@ class ModelSamples(ImageSet):
             self._sources = [
                 ModelSamples(sets, single, seed, num, candidate=number) for number in range(settings.candidates)
             ]
-        self.labels = labels_of(self._seeds(range(num)), self.pipe.generator.num_classes, sets.classes)
-        made_with = effective(settings, self.pipe)
+        self.labels = np.arange(num) % self.pipe.generator.num_classes
+        self.image_size = (self.pipe.tokenizer.image_size,) * 2
+        has_critic = self.pipe.critic is not None
+        made_with = settings.in_effect(has_critic)
         used = _parts_used(made_with)
-        how: dict[str, Any] = {"settings": made_with, "seed": seed, "classes": sets.classes}
-        if candidate:
-            how["candidate"] = candidate
+        how: dict[str, Any] = {"settings": made_with, "seed": seed, "candidate": candidate}
         if refinement is not None:
-            refined_with = effective(refinement.settings, self.pipe)
+            refined_with = refinement.settings.in_effect(has_critic)
             used |= _parts_used(refined_with)
             how["refinement"] = {"ratio": refinement.ratio, "settings": refined_with}
         found = sets.fingerprints
         how["models"] = {name: found[name] for name in sorted(used & found.keys())}
-        how |= {"version": __version__, "dtype": str(_dtype(self.pipe.generator)).removeprefix("torch.")}
+        how |= {"version": __version__, "dtype": str(self.pipe.generator.dtype).removeprefix("torch.")}
         self._chunks = Chunks.open(sets.cache, "tokens", how)
         self.facts = how | {"kind": "samples", "models": how["models"] | {"tokenizer": found["tokenizer"]}}
-        self.image_size = (self.pipe.tokenizer.image_size,) * 2
 
     def __len__(self) -> int:
         return self._num
 
     @property
-    def passes(self) -> int:
-        """Network passes per image."""
-        has_critic, num_tokens = self.pipe.critic is not None, self.pipe.tokenizer.num_tokens
-        passes = self.settings.passes(num_tokens, has_critic)
+    def nfe(self) -> int:
+        """Network evaluations per image."""
+        refined = 0
         if self.refinement is not None:
-            passes += self.refinement.settings.passes(num_tokens, has_critic, self.refinement.ratio)
-        return passes
+            refined = self.pipe.nfe(self.refinement.settings, self.refinement.ratio)
+        return self.pipe.nfe(self.settings) + refined
 
     @property
     def seconds(self) -> float:
@@ -153,7 +132,7 @@ class ModelSamples(ImageSet):
 
     @property
     def costs(self) -> dict[str, float]:
-        return {"passes_per_image": self.passes, "seconds_per_image": self.seconds}
+        return {"nfe": self.nfe, "seconds_per_image": self.seconds}
 
     def batch(self, start: int, stop: int) -> Tensor:
         """Images start to stop, of one chunk: float (b, c, h, w) in [0, 1]."""
@@ -170,57 +149,27 @@ class ModelSamples(ImageSet):
         return torch.from_numpy(tokens.astype(np.int64))
 
     def _make(self, rows: range) -> ChunkArrays:
-        assert self.labels is not None
         labels = torch.from_numpy(self.labels[rows.start : rows.stop])
-        seeds = candidate_seeds(self._seeds(rows), self._candidate).tolist()
+        seeds = candidate_seeds(torch.arange(self._seed + rows.start, self._seed + rows.stop), self._candidate)
         given = [source._tokens(rows) for source in self._sources]
         start = time.perf_counter()
         if self.refinement is not None:
-            ratio, settings = self.refinement.ratio, self.refinement.settings
-            tokens = self.pipe.refine_tokens(given[0], labels, seeds, settings, self.batch_size, ratio=ratio)
+            settings, refined = self.refinement.settings, Given(given[0], self.refinement.ratio)
+            tokens = self.pipe.sample_tokens(labels, seeds, settings, refined, batch_size=self.batch_size)
         elif given:
             tokens = self.pipe.choose_tokens(given, labels, self.settings, self.batch_size)
         else:
-            tokens = self.pipe.sample_tokens(labels, seeds, self.settings, self.batch_size)
+            tokens = self.pipe.sample_tokens(labels, seeds, self.settings, batch_size=self.batch_size)
         seconds = (time.perf_counter() - start) / len(rows)
         kind = np.uint16 if self.pipe.tokenizer.codebook_size <= 2**16 else np.uint32
         return {"tokens": tokens.numpy().astype(kind), "seconds": np.full(len(rows), seconds, np.float32)}
-
-    def _seeds(self, rows: range) -> Tensor:
-        return torch.arange(self._seed + rows.start, self._seed + rows.stop)
-
-
-def labels_of(seeds: Tensor, num_classes: int, classes: ClassOrder) -> np.ndarray:
-    """A class for each image, (n,) int64; a larger set begins with the labels of a smaller one."""
-    if classes == "balanced":
-        return np.arange(len(seeds)) % num_classes
-    return random_labels(seeds, num_classes).numpy()
-
-
-def effective(settings: SamplingSettings, pipe: TokenCriticPipeline) -> dict[str, Any]:
-    """The settings with nothing left open: what they mean for this model, and what has no effect as None."""
-    scorer = settings.scorer(pipe.critic, getattr(pipe.tokenizer, "grid", None))
-    return dataclasses.asdict(settings) | {
-        "sampler": settings.chosen_sampler(pipe.critic is not None),
-        "selection_noise": getattr(scorer, "selection_noise", None),
-        "noise_on": getattr(scorer, "noise_on", None),
-        "critic_from": getattr(scorer, "critic_from", None),
-        "critic_until": getattr(scorer, "critic_until", None),
-        "temperature": list(temperature_range(settings.temperature)),
-        "reject_by": settings.reject_by if settings.candidates > 1 else None,
-    }
 
 
 def _parts_used(made_with: dict[str, Any]) -> set[str]:
     """The parts that tokens depend on: a new critic leaves the baseline's samples as they are."""
     used = {"generator"}
-    if "critic" in (made_with["sampler"], made_with["reject_by"]):
-        used |= {"critic"}
+    if SAMPLERS[made_with["sampler"]].uses_critic or made_with["reject_by"] == "critic":
+        used.add("critic")
     if made_with["reject_by"] == "classifier":
         used |= {"tokenizer", "classifier"}
     return used
-
-
-def _dtype(generator: Any) -> torch.dtype:
-    first = next(generator.parameters(), None) if isinstance(generator, torch.nn.Module) else None
-    return torch.float32 if first is None else first.dtype

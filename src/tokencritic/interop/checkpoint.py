@@ -9,9 +9,8 @@ from typing import Any, TypeVar
 from torch import Tensor
 
 from tokencritic.errors import InputError
-from tokencritic.models.saved import SavedModel, without_start
+from tokencritic.models.saved import SavedModel, misfit, without_start
 
-_LISTED = 3
 _PUBLISHED_IMAGE_SIZE = 256
 _Model = TypeVar("_Model", bound=SavedModel)
 
@@ -55,39 +54,24 @@ class Checkpoint:
         return {"image_size": size, "filters": filters, "multipliers": tuple(width // filters for width in widths)}
 
     def build(
-        self, kind: type[_Model], sizes: dict[str, Any], origins: Callable[[_Model], dict[str, Origin]]
+        self, kind: type[_Model], sizes: dict[str, Any], origin_of: Callable[[str, tuple[int, ...]], Origin]
     ) -> _Model:
         """A model of the sizes, in eval mode and in float32, with every array of the file used exactly once.
 
-        origins: model -> an `Origin` for every name in its state dict.
+        origin_of: from a name in the model's state dict, and its shape, to where the tensor comes from.
         """
         try:
             with without_start():
                 model = kind(kind.Config(**sizes))
         except InputError as error:
             raise InputError(f"{self.file}: {error}") from error
-        wanted = origins(model)
-        expected = {name: shape for origin in wanted.values() for name, shape in origin.shapes.items()}
-        wrong = {
-            "missing": sorted(expected.keys() - self.arrays.keys()),
-            "unexpected": sorted(self.arrays.keys() - expected.keys()),
-            "of another shape": [
-                f"{name} {tuple(self.arrays[name].shape)} instead of {expected[name]}"
-                for name in sorted(expected.keys() & self.arrays.keys())
-                if tuple(self.arrays[name].shape) != expected[name]
-            ],
-        }
-        if any(wrong.values()):
-            first = "; ".join(f"{what}: {_first_few(names)}" for what, names in wrong.items() if names)
-            raise InputError(f"{self.file} does not hold the arrays of a {kind.__name__} ({first})")
+        origins = {name: origin_of(name, tuple(value.shape)) for name, value in model.state_dict().items()}
+        expected = {name: shape for origin in origins.values() for name, shape in origin.shapes.items()}
+        if wrong := misfit(expected, self.arrays):
+            raise InputError(f"{self.file} does not hold the arrays of a {kind.__name__} ({wrong})")
         tensors = {
             name: origin.convert(*(self.arrays[other].float() for other in origin.shapes)).contiguous()
-            for name, origin in wanted.items()
+            for name, origin in origins.items()
         }
         model.load_state_dict(tensors, assign=True)
         return model.eval()
-
-
-def _first_few(names: list[str]) -> str:
-    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return ", ".join(names[:_LISTED]) + more

@@ -1,6 +1,7 @@
 """The official MaskGIT checkpoints (google-research/maskgit): generator and tokenizer, each one flax file."""
 
 import math
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,28 @@ from tokencritic.interop.checkpoint import Checkpoint, Origin
 from tokencritic.models.generator import Generator
 from tokencritic.tokenizers.vqgan import VQGAN
 
+# Layers of ours and of the flax files.
+_EMBEDDINGS = {"trunk.words": "Embed_0.word_embeddings", "trunk.positions": "Embed_0.position_embeddings"}
+_ENDS = {
+    "trunk.embedding_norm": "Embed_0.embeddings_ln",
+    "trunk.readout": "MlmLayer_0.mlm_dense",
+    "trunk.readout_norm": "MlmLayer_0.mlm_ln",
+}
+_IN_LAYER = {
+    "out": "Attention_0.self_attention.out",
+    "attention_norm": "Attention_0.attention_output_ln",
+    "up": "Mlp_0.intermediate_output",
+    "down": "Mlp_0.layer_output",
+    "mlp_norm": "Mlp_0.layer_output_ln",
+}
+_IN_BLOCK = {
+    "norm_1": "GroupNorm_0",
+    "conv_1": "Conv_0",
+    "norm_2": "GroupNorm_1",
+    "conv_2": "Conv_1",
+    "shortcut": "Conv_2",
+}
+
 
 def import_pair(generator_file: str | Path, tokenizer_file: str | Path) -> tuple[Generator, VQGAN]:
     """Generator and tokenizer that belong together: each tells what cannot be seen in the other's file."""
@@ -21,8 +44,9 @@ def import_pair(generator_file: str | Path, tokenizer_file: str | Path) -> tuple
     side = math.isqrt(generator.num_tokens)
     if side * side != generator.num_tokens:
         raise InputError(f"{generator_file} is for {generator.num_tokens} tokens, which make no square image")
-    factor = 2 ** (len(_tokenizer_sizes(tokenizer, None)["multipliers"]) - 1)
-    return generator, tokenizer.build(VQGAN, _tokenizer_sizes(tokenizer, side * factor), _tokenizer_origins)
+    sizes = _tokenizer_sizes(tokenizer, None)
+    sizes["image_size"] = side * 2 ** (len(sizes["multipliers"]) - 1)
+    return generator, tokenizer.build(VQGAN, sizes, partial(_tokenizer_origin, sizes))
 
 
 def import_generator(file: str | Path, codebook_size: int) -> Generator:
@@ -31,7 +55,8 @@ def import_generator(file: str | Path, codebook_size: int) -> Generator:
     codebook_size: the tokenizer's; the file knows only codes and classes together.
     """
     checkpoint = Checkpoint(file, read_flax(file))
-    return checkpoint.build(Generator, _generator_sizes(checkpoint, codebook_size), _generator_origins)
+    sizes = _generator_sizes(checkpoint, codebook_size)
+    return checkpoint.build(Generator, sizes, partial(_generator_origin, sizes))
 
 
 def import_tokenizer(file: str | Path, image_size: int | None = None) -> VQGAN:
@@ -40,7 +65,8 @@ def import_tokenizer(file: str | Path, image_size: int | None = None) -> VQGAN:
     image_size: of the images it is for. The convolutions fit any, so the file does not tell; 256 without it.
     """
     checkpoint = Checkpoint(file, read_flax(file))
-    return checkpoint.build(VQGAN, _tokenizer_sizes(checkpoint, image_size), _tokenizer_origins)
+    sizes = _tokenizer_sizes(checkpoint, image_size)
+    return checkpoint.build(VQGAN, sizes, partial(_tokenizer_origin, sizes))
 
 
 def _generator_sizes(checkpoint: Checkpoint, codebook_size: int) -> dict[str, Any]:
@@ -64,41 +90,30 @@ def _generator_sizes(checkpoint: Checkpoint, codebook_size: int) -> dict[str, An
     }
 
 
-def _generator_origins(generator: Generator) -> dict[str, Origin]:
-    config = generator.config
-    width, vocabulary, codes = config.width, config.vocabulary_size, config.codebook_size
-    origins = {
-        "trunk.words.weight": Origin({"Embed_0.word_embeddings.embedding": (vocabulary, width)}),
-        "trunk.positions.weight": Origin({"Embed_0.position_embeddings.embedding": (config.num_tokens + 1, width)}),
-        **_norm("trunk.embedding_norm", "Embed_0.embeddings_ln", width),
-        **_dense("trunk.readout", "MlmLayer_0.mlm_dense", width, width),
-        **_norm("trunk.readout_norm", "MlmLayer_0.mlm_ln", width),
-        "bias": Origin({"MlmLayer_0.mlm_bias.bias": (vocabulary,)}, lambda bias: bias[:codes]),
-    }
-    heads, head_width = config.heads, config.width // config.heads
-    for index in range(config.layers):
-        ours, theirs = f"trunk.blocks.{index}", f"TransformerLayer_{index}"
-        attention = f"{theirs}.Attention_0.self_attention"
-        three = [f"{attention}.{name}" for name in ("query", "key", "value")]
-        origins |= {
-            f"{ours}.qkv.weight": Origin(
-                {f"{name}.kernel": (width, heads, head_width) for name in three},
-                lambda *kernels: torch.cat([kernel.flatten(1).T for kernel in kernels]),
-            ),
-            f"{ours}.qkv.bias": Origin(
-                {f"{name}.bias": (heads, head_width) for name in three},
-                lambda *biases: torch.cat([bias.flatten() for bias in biases]),
-            ),
-            f"{ours}.out.weight": Origin(
-                {f"{attention}.out.kernel": (heads, head_width, width)}, lambda kernel: kernel.flatten(0, 1).T
-            ),
-            f"{ours}.out.bias": Origin({f"{attention}.out.bias": (width,)}),
-            **_norm(f"{ours}.attention_norm", f"{theirs}.Attention_0.attention_output_ln", width),
-            **_dense(f"{ours}.up", f"{theirs}.Mlp_0.intermediate_output", width, config.mlp_width),
-            **_dense(f"{ours}.down", f"{theirs}.Mlp_0.layer_output", config.mlp_width, width),
-            **_norm(f"{ours}.mlp_norm", f"{theirs}.Mlp_0.layer_output_ln", width),
-        }
-    return origins
+def _generator_origin(sizes: dict[str, Any], ours: str, shape: tuple[int, ...]) -> Origin:
+    codes, words = sizes["codebook_size"], sizes["codebook_size"] + sizes["num_classes"] + 1
+    if ours == "bias":
+        return Origin({"MlmLayer_0.mlm_bias.bias": (words,)}, lambda bias: bias[:codes])
+    layer, _, tensor = ours.rpartition(".")
+    if layer in _EMBEDDINGS:
+        return Origin({f"{_EMBEDDINGS[layer]}.embedding": shape})
+    if layer in _ENDS:
+        return _layer_origin(_ENDS[layer], tensor, shape)
+    _, _, index, name = layer.split(".")
+    theirs, width, split = (
+        f"TransformerLayer_{index}",
+        sizes["width"],
+        (sizes["heads"], sizes["width"] // sizes["heads"]),
+    )
+    if name == "qkv":
+        three = [f"{theirs}.Attention_0.self_attention.{part}" for part in ("query", "key", "value")]
+        if tensor == "bias":
+            return Origin({f"{part}.bias": split for part in three}, lambda *parts: torch.cat(parts).flatten())
+        kernels = {f"{part}.kernel": (width, *split) for part in three}
+        return Origin(kernels, lambda *parts: torch.cat([part.flatten(1).T for part in parts]))
+    if (name, tensor) == ("out", "weight"):
+        return Origin({f"{theirs}.{_IN_LAYER[name]}.kernel": (*split, width)}, lambda kernel: kernel.flatten(0, 1).T)
+    return _layer_origin(f"{theirs}.{_IN_LAYER[name]}", tensor, shape)
 
 
 def _tokenizer_sizes(checkpoint: Checkpoint, image_size: int | None) -> dict[str, Any]:
@@ -115,54 +130,25 @@ def _tokenizer_sizes(checkpoint: Checkpoint, image_size: int | None) -> dict[str
     return sizes | checkpoint.levels(filters, widths, image_size)
 
 
-def _tokenizer_origins(tokenizer: VQGAN) -> dict[str, Origin]:
-    config, widths, levels = tokenizer.config, tokenizer.config.widths, len(tokenizer.config.widths)
-    encoder = _block_origins("encoder", config.filters, [*widths, widths[-1]], config.blocks)
-    decoder = _block_origins("decoder", widths[-1], [widths[-1], *widths[::-1]], config.blocks)
-    origins = {
-        "quantizer.codebook": Origin({"quantizer.codebook": (config.codebook_size, config.code_width)}),
-        **_convolution("encoder.stem", "encoder.Conv_0", 3, config.channels, config.filters, bias=False),
-        **encoder,
-        **_norm("encoder.norm", "encoder.GroupNorm_0", widths[-1]),
-        **_convolution("encoder.head", "encoder.Conv_1", 1, widths[-1], config.code_width),
-        **_convolution("decoder.stem", "decoder.Conv_0", 3, config.code_width, widths[-1]),
-        **decoder,
-        **_norm("decoder.norm", "decoder.GroupNorm_0", widths[0]),
-        **_convolution("decoder.head", f"decoder.Conv_{levels}", 3, widths[0], config.channels),
-    }
-    for index, width in enumerate(widths[:0:-1]):
-        origins |= _convolution(f"decoder.upsamplers.{index}.conv", f"decoder.Conv_{index + 1}", 3, width, width)
-    return origins
+def _tokenizer_origin(sizes: dict[str, Any], ours: str, shape: tuple[int, ...]) -> Origin:
+    if ours == "quantizer.codebook":
+        return Origin({ours: shape})
+    part, layer, *rest, tensor = ours.split(".")
+    if layer == "blocks":
+        theirs = f"ResBlock_{rest[0]}.{_IN_BLOCK[rest[1]]}"
+    elif layer == "norm":
+        theirs = "GroupNorm_0"
+    elif layer == "upsamplers":
+        theirs = f"Conv_{int(rest[0]) + 1}"
+    else:  # the first convolution or the last
+        last = 1 if part == "encoder" else len(sizes["multipliers"])
+        theirs = f"Conv_{0 if layer == 'stem' else last}"
+    return _layer_origin(f"{part}.{theirs}", tensor, shape)
 
 
-def _block_origins(part: str, width: int, new_widths: list[int], count: int) -> dict[str, Origin]:
-    origins: dict[str, Origin] = {}
-    for index, new in enumerate(new for new in new_widths for _ in range(count)):
-        ours, theirs = f"{part}.blocks.{index}", f"{part}.ResBlock_{index}"
-        origins |= _norm(f"{ours}.norm_1", f"{theirs}.GroupNorm_0", width)
-        origins |= _convolution(f"{ours}.conv_1", f"{theirs}.Conv_0", 3, width, new, bias=False)
-        origins |= _norm(f"{ours}.norm_2", f"{theirs}.GroupNorm_1", new)
-        origins |= _convolution(f"{ours}.conv_2", f"{theirs}.Conv_1", 3, new, new, bias=False)
-        if width != new:
-            origins |= _convolution(f"{ours}.shortcut", f"{theirs}.Conv_2", 1, new, new, bias=False)
-        width = new
-    return origins
-
-
-def _norm(ours: str, theirs: str, width: int) -> dict[str, Origin]:
-    return {
-        f"{ours}.weight": Origin({f"{theirs}.scale": (width,)}),
-        f"{ours}.bias": Origin({f"{theirs}.bias": (width,)}),
-    }
-
-
-def _dense(ours: str, theirs: str, width: int, new: int) -> dict[str, Origin]:
-    return {
-        f"{ours}.weight": Origin({f"{theirs}.kernel": (width, new)}, lambda kernel: kernel.T),
-        f"{ours}.bias": Origin({f"{theirs}.bias": (new,)}),
-    }
-
-
-def _convolution(ours: str, theirs: str, size: int, width: int, new: int, bias: bool = True) -> dict[str, Origin]:
-    kernel = Origin({f"{theirs}.kernel": (size, size, width, new)}, lambda kernel: kernel.permute(3, 2, 0, 1))
-    return {f"{ours}.weight": kernel} | ({f"{ours}.bias": Origin({f"{theirs}.bias": (new,)})} if bias else {})
+def _layer_origin(theirs: str, tensor: str, shape: tuple[int, ...]) -> Origin:
+    """A bias, the scale of a norm, or a kernel, whose output channels come last in flax."""
+    if tensor == "bias" or len(shape) == 1:
+        return Origin({f"{theirs}.{'bias' if tensor == 'bias' else 'scale'}": shape})
+    new, old, *size = shape
+    return Origin({f"{theirs}.kernel": (*size, old, new)}, lambda kernel: kernel.movedim((-1, -2), (0, 1)))

@@ -1,17 +1,13 @@
 """Tokenizers that others publish as torch weights: MaskGIT's VQGAN of open-muse and TiTok, and taming-transformers' VQGAN."""
 
 import re
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tokencritic.errors import InputError
 from tokencritic.foreign_weights import read_tensors
 from tokencritic.interop.checkpoint import Checkpoint, Origin
-from tokencritic.tokenizers.taming import TamingVQGAN
-from tokencritic.tokenizers.tokenizer import Tokenizer
-from tokencritic.tokenizers.vqgan import VQGAN, VQGANConfig
+from tokencritic.tokenizers.vqgan import VQGAN, TamingVQGAN
 
 _CODEBOOK = "quantize.embedding.weight"
 
@@ -23,7 +19,8 @@ def import_muse_tokenizer(file: str | Path, image_size: int | None = None) -> VQ
     """
     checkpoint = _read(file)
     sizes = _sizes(checkpoint, image_size)
-    return checkpoint.build(VQGAN, sizes, lambda model: _origins(model, partial(_muse_name, model.config)))
+    levels, blocks = len(sizes["multipliers"]), sizes["blocks"]
+    return checkpoint.build(VQGAN, sizes, lambda name, shape: Origin({_muse_name(levels, blocks, name): shape}))
 
 
 def import_taming_tokenizer(file: str | Path, image_size: int | None = None) -> TamingVQGAN:
@@ -35,7 +32,8 @@ def import_taming_tokenizer(file: str | Path, image_size: int | None = None) -> 
     sizes = _sizes(checkpoint, image_size) | {"latent_width": checkpoint.shape("quant_conv.weight", 4)[1]}
     matches = (re.match(r"encoder\.down\.(\d+)\.attn\.", name) for name in checkpoint.arrays)
     sizes["attention"] = tuple(sorted({int(match[1]) for match in matches if match}))
-    return checkpoint.build(TamingVQGAN, sizes, lambda model: _origins(model, lambda name: name))
+    renamed = {"quantizer.codebook": _CODEBOOK}
+    return checkpoint.build(TamingVQGAN, sizes, lambda name, shape: Origin({renamed.get(name, name): shape}))
 
 
 def _read(file: str | Path) -> Checkpoint:
@@ -56,24 +54,18 @@ def _sizes(checkpoint: Checkpoint, image_size: int | None) -> dict[str, Any]:
     return sizes | checkpoint.levels(filters, widths, image_size)
 
 
-def _origins(tokenizer: Tokenizer, name_of: Callable[[str], str]) -> dict[str, Origin]:
-    """name_of: our name of a tensor -> theirs; only the codebook's is the same in both kinds."""
-    return {
-        ours: Origin({_CODEBOOK if ours == "quantizer.codebook" else name_of(ours): tuple(value.shape)})
-        for ours, value in tokenizer.state_dict().items()
-    }
-
-
-def _muse_name(config: VQGANConfig, ours: str) -> str:
+def _muse_name(levels: int, blocks: int, ours: str) -> str:
     """Our name of a tensor of the VQGAN -> open-muse's, which nests blocks in levels and numbers levels from the finest."""
+    if ours == "quantizer.codebook":
+        return _CODEBOOK
     part, module, *rest = ours.split(".")
     ends = {"stem": "conv_in", "norm": "norm_out", "head": "conv_out"}
     if module in ends:
         return ".".join([part, ends[module], *rest])
-    levels, number = len(config.multipliers), int(rest[0])
+    number = int(rest[0])
     if module == "upsamplers":
         return f"{part}.up.{levels - 1 - number}.upsample_conv.{rest[-1]}"
-    level, place = divmod(number, config.blocks)
+    level, place = divmod(number, blocks)
     inner = "nin_shortcut" if rest[1] == "shortcut" else rest[1].replace("_", "")
     if level == (levels if part == "encoder" else 0):
         return f"{part}.mid.{place}.{inner}.{rest[2]}"

@@ -22,6 +22,7 @@ from tokencritic.pretrained import place_of
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
+_LISTED = 3  # names in an error
 
 
 def with_weights(digest: Any, module: nn.Module) -> str:
@@ -67,7 +68,7 @@ class SavedModel(nn.Module, Part, PyTorchModelHubMixin, license="apache-2.0", li
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: str | Path, **hub_arguments: Any) -> Self:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Load from a folder or a model inside the package, or else from the Hub. In float32 and in eval mode.
+        """Load from a folder or a bundled model, or else from the Hub. In float32 and in eval mode.
 
         hub_arguments: `revision`, `token`, `cache_dir`, `local_files_only`, `subfolder` of `huggingface_hub`.
         """
@@ -114,43 +115,34 @@ def write_model(folder: Path, config: Any, weights: Mapping[str, Tensor]) -> Non
 
 
 def find_file(place: str | Path, name: str, **hub_arguments: Any) -> Path:
-    """The file `name` of a local folder, of a model inside the package, or of a Hub id."""
+    """The file `name` of a local folder, of a bundled model, or of a Hub id, downloaded now or before.
+
+    The Hub is asked once whether it is there: where it cannot be reached, `hf_hub_download` would wait and ask again for
+    half a minute, and a mistyped folder is often what is asked for.
+    """
     place = place_of(place)
     if Path(place).exists():  # whatever is missing in a folder that is there is not looked for anywhere else
         folder = Path(place) / hub_arguments.get("subfolder", "")
         if not (folder / name).is_file():
             raise InputError(f"{folder} has no {name}; expected a folder written by save_pretrained")
         return folder / name
+    silence = ""
     try:
-        return _fetch_file(str(place), name, **hub_arguments)
-    except HFValidationError as error:
-        raise InputError(f"{place} is not a folder, and no Hub id, which is a name or owner/name") from error
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise InputError(f"{place} is not a folder, and as a Hub id it gives no {name}: {reason}") from error
-
-
-def _fetch_file(hub_id: str, name: str, **hub_arguments: Any) -> Path:
-    """A file of the Hub, downloaded now or before.
-
-    The Hub is asked once whether it is there: where it cannot be reached, `hf_hub_download` would wait and ask again for
-    half a minute, and a mistyped folder is often what is asked for.
-    """
-    if hub_arguments.get("local_files_only"):
-        return Path(hf_hub_download(hub_id, name, **hub_arguments))
-    place = {key: hub_arguments[key] for key in ("subfolder", "revision") if key in hub_arguments}
-    try:
-        get_hf_file_metadata(hf_hub_url(hub_id, name, **place), token=hub_arguments.get("token"))
+        if not hub_arguments.get("local_files_only"):
+            within = {key: hub_arguments[key] for key in ("subfolder", "revision") if key in hub_arguments}
+            get_hf_file_metadata(hf_hub_url(str(place), name, **within), token=hub_arguments.get("token"))
     except (HfHubHTTPError, HFValidationError):
         pass  # an answer; what it means is for the download to say
     except Exception as error:  # no answer: the error's class is another in each version of huggingface_hub
         hub_arguments["local_files_only"] = True
-        try:
-            return Path(hf_hub_download(hub_id, name, **hub_arguments))
-        except LocalEntryNotFoundError:
-            reason = str(error).strip() or type(error).__name__
-            raise LocalEntryNotFoundError(f"the Hub cannot be reached ({reason})") from error
-    return Path(hf_hub_download(hub_id, name, **hub_arguments))
+        silence = f"the Hub cannot be reached ({str(error).strip() or type(error).__name__})"
+    try:
+        return Path(hf_hub_download(str(place), name, **hub_arguments))
+    except HFValidationError as error:
+        raise InputError(f"{place} is not a folder, and no Hub id, which is a name or owner/name") from error
+    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+        reason = silence or str(error).strip().splitlines()[0]
+        raise InputError(f"{place} is not a folder, and as a Hub id it gives no {name}: {reason}") from error
 
 
 def read_config(file: Path, config_type: type[Any]) -> Any:
@@ -181,20 +173,27 @@ def load_weights(model: nn.Module, file: Path) -> None:
         weights = safetensors.torch.load_file(file)
     except (safetensors.SafetensorError, OSError) as error:
         raise InputError(f"{file} is not a whole safetensors file: {error}") from error
-    expected = model.state_dict()
+    expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    if wrong := misfit(expected, weights):
+        raise InputError(f"{file} does not fit the config beside it ({wrong})")
+    weights = {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in weights.items()}
+    model.load_state_dict(weights, assign=True)
+
+
+def misfit(expected: Mapping[str, tuple[int, ...]], tensors: Mapping[str, Tensor]) -> str:
+    """What is missing in tensors of these shapes, unexpected, or of another shape, the first few of each; "" if all fit."""
     wrong = {
-        "missing": sorted(expected.keys() - weights.keys()),
-        "unexpected": sorted(weights.keys() - expected.keys()),
+        "missing": sorted(expected.keys() - tensors.keys()),
+        "unexpected": sorted(tensors.keys() - expected.keys()),
         "of another shape": [
-            f"{name} {tuple(weights[name].shape)} instead of {tuple(expected[name].shape)}"
-            for name in sorted(expected.keys() & weights.keys())
-            if expected[name].shape != weights[name].shape
+            f"{name} {tuple(tensors[name].shape)} instead of {shape}"
+            for name, shape in sorted(expected.items())
+            if name in tensors and tuple(tensors[name].shape) != shape
         ],
     }
-    if any(wrong.values()):
-        first = "; ".join(f"{what}: {', '.join(names[:3])}" for what, names in wrong.items() if names)
-        raise InputError(f"{file} does not fit the config beside it ({first})")
-    for name, tensor in weights.items():
-        if tensor.is_floating_point():
-            weights[name] = tensor.float()
-    model.load_state_dict(weights, assign=True)
+    return "; ".join(f"{what}: {_first_few(names)}" for what, names in wrong.items() if names)
+
+
+def _first_few(names: list[str]) -> str:
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return ", ".join(names[:_LISTED]) + more

@@ -16,11 +16,15 @@ from matplotlib.lines import Line2D
 
 from tokencritic.errors import InputError
 from tokencritic.files import write_atomically
-from tokencritic.pictures.look import BLACK, BLUE, GREEN, SAMPLERS, VERMILION, colour_scale
+from tokencritic.pictures.look import colour_scale
+from tokencritic.sampling.settings import SAMPLERS
 
 Row = Mapping[str, Any]
 Section = Mapping[str, Any]
 
+BLUE, VERMILION, GREEN, BLACK = "#0072B2", "#D55E00", "#009E73", "#000000"  # of Okabe and Ito
+_STYLES: tuple[Any, ...] = ("-", (0, (5, 1, 1, 1, 1, 1)), "--", ":", "-.")  # of samplers, by their place in the table
+_LINES = {name: _STYLES[place % len(_STYLES)] for place, name in enumerate(SAMPLERS)}
 _TITLES = {"is": "Inception Score", "recall": "recall", "precision": "precision"}
 _MARKERS = "osD^vP*Xphd<>"
 _KINDS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -81,15 +85,14 @@ def diagnosis_figures(held_out: Section, sampling: Mapping[str, Section], folder
 def draw_tradeoff(rows: Sequence[Row], metrics: Sequence[str], explained: str = "") -> Figure:
     """FID, lower is better, against each of some metrics of which higher is better, side by side.
 
-    The shape of a point is its network passes per image. Filled points on a line are a sampler's Pareto front.
+    The shape of a point is its NFE. Filled points on a line are a sampler's Pareto front.
     """
-    passes = sorted({row["passes"] for row in rows})
-    shapes = {count: _MARKERS[place % len(_MARKERS)] for place, count in enumerate(passes)}
-    by_sampler = {name: [row for row in rows if row["sampler"] == name] for name in SAMPLERS}
-    figure, panels = _new_figure(1, len(metrics), (1.9 + 4.1 * len(metrics), 4.3), explained)
+    counts = sorted({row["nfe"] for row in rows})
+    shapes = {nfe: _MARKERS[place % len(_MARKERS)] for place, nfe in enumerate(counts)}
+    figure, panels = _new_figure(1, len(metrics), explained, size=(1.9 + 4.1 * len(metrics), 4.3))
     handles = []
-    for sampler, its_rows in by_sampler.items():
-        if its_rows:
+    for sampler in SAMPLERS:
+        if its_rows := [row for row in rows if row["sampler"] == sampler]:
             for axes, metric in zip(panels[0], metrics, strict=True):
                 _draw_sampler(axes, its_rows, sampler, metric, shapes)
             handles += _handles(its_rows, sampler, shapes)
@@ -114,37 +117,35 @@ def pareto_front(rows: Sequence[Row], metric: str) -> list[Row]:
 
 
 def _draw_sampler(axes: Axes, rows: Sequence[Row], sampler: str, metric: str, shapes: Mapping[int, str]) -> None:
-    look, front = SAMPLERS[sampler], pareto_front(rows, metric)
+    colour, front = SAMPLERS[sampler].colour, pareto_front(rows, metric)
     line = [row[metric] for row in front], [row["fid"] for row in front]
-    axes.plot(*line, linestyle=look.line, color=look.colour, linewidth=1.6)
-    bars: dict[str, Any] = {"color": look.colour, "elinewidth": 0.7, "alpha": 0.35, "zorder": 1}
+    axes.plot(*line, linestyle=_LINES[sampler], color=colour, linewidth=1.6)
+    bars: dict[str, Any] = {"color": colour, "elinewidth": 0.7, "alpha": 0.35, "zorder": 1}
     for row in rows:
         on_front = any(row is one for one in front)
         x, y = row[metric], row["fid"]
         axes.errorbar(x, y, xerr=_deviation(row, metric), yerr=_deviation(row, "fid"), **bars)
-        face, size, order = (look.colour, 7, 4) if on_front else ("white", 5, 3)
-        style: dict[str, Any] = {"color": look.colour, "markerfacecolor": face, "markeredgewidth": 1.1}
-        axes.plot(x, y, marker=shapes[row["passes"]], markersize=size, zorder=order, **style)
+        face, size, order = (colour, 7, 4) if on_front else ("white", 5, 3)
+        style: dict[str, Any] = {"color": colour, "markerfacecolor": face, "markeredgewidth": 1.1}
+        axes.plot(x, y, marker=shapes[row["nfe"]], markersize=size, zorder=order, **style)
 
 
 def _deviation(row: Row, metric: str) -> float | None:
-    deviation = row.get(f"{metric}_spread")
+    deviation = row.get(f"{metric}_std")
     return None if deviation is None or np.isnan(deviation) else deviation  # NaN where it is not known
 
 
 def _handles(rows: Sequence[Row], sampler: str, shapes: Mapping[int, str]) -> list[Line2D]:
-    """A sampler in the legend, with its passes below it."""
-    look = SAMPLERS[sampler]
-    handles = [Line2D([], [], color=look.colour, linestyle=look.line, linewidth=1.6, label=look.title)]
-    for count in sorted({row["passes"] for row in rows}):
-        label = f"{count} passes per image"
-        handles.append(Line2D([], [], color=look.colour, linestyle="", marker=shapes[count], label=label))
-    return handles
+    """A sampler in the legend, with its NFE below it."""
+    row = SAMPLERS[sampler]
+    line = Line2D([], [], color=row.colour, linestyle=_LINES[sampler], linewidth=1.6, label=row.title)
+    counts = sorted({row["nfe"] for row in rows})
+    return [line] + [Line2D([], [], c=row.colour, ls="", marker=shapes[nfe], label=f"NFE {nfe}") for nfe in counts]
 
 
 def draw_scores(sections: Sequence[Section], explained: str = "") -> Figure:
     """Histograms of scores by kind of token, one panel for each bin of the mask ratio. sections: `by_ratio`."""
-    figure, panels = _diagnosis_figure(1, len(sections), explained)
+    figure, panels = _new_figure(1, len(sections), explained)
     for axes, section in zip(panels[0], sections, strict=True):
         for kind, (label, style) in _KINDS.items():
             counts = np.array(section["histogram"][kind], float)
@@ -166,7 +167,7 @@ def draw_auc(sections: Sequence[Section], explained: str = "") -> Figure:
         "has it another code?": [(judge, judge, "changed") for judge in both],
         "drawn again: has it another code?": [(judge, "auc_of_redrawn", judge) for judge in ("critic", "confidence")],
     }
-    figure, panels = _diagnosis_figure(1, len(drawn), explained)
+    figure, panels = _new_figure(1, len(drawn), explained)
     for axes, (title, lines) in zip(panels[0], drawn.items(), strict=True):
         for judge, metric, name in lines:
             label, style = _JUDGES[judge]
@@ -182,7 +183,7 @@ def draw_auc(sections: Sequence[Section], explained: str = "") -> Figure:
 
 def draw_calibration(held_out: Section, explained: str = "") -> Figure:
     """Reliability curves against both targets, over all images and by mask ratio. held_out: as `held_out_report` gives it."""
-    figure, panels = _diagnosis_figure(1, len(_TARGETS), explained)
+    figure, panels = _new_figure(1, len(_TARGETS), explained)
     for axes, (target, title) in zip(panels[0], _TARGETS.items(), strict=True):
         axes.plot([0, 1], [0, 1], color="#808080", linewidth=0.8)
         for section, shade, marker in zip(held_out["by_ratio"], _RATIO_SHADES, _RATIO_MARKERS, strict=True):
@@ -208,11 +209,11 @@ def _draw_curve(axes: Axes, section: Section, target: str, label: str, **style: 
 
 def draw_sampling(sampling: Mapping[str, Section], explained: str = "") -> Figure:
     """What happens step by step, for each sampler by its name."""
-    figure, panels = _diagnosis_figure(2, 2, explained, sharey=False)
+    figure, panels = _new_figure(2, 2, explained, sharey=False)
     mean, often, same, gain = panels.flat
     for sampler, report in sampling.items():
-        look, steps = SAMPLERS[sampler], report["steps"]
-        colour, name = look.colour, look.title
+        row, steps = SAMPLERS[sampler], report["steps"]
+        colour, name = row.colour, row.title
         numbers = [step["step"] for step in steps]
         plain: dict[str, Any] = {"color": colour, "linestyle": "-" if sampler == "critic" else "--", "linewidth": 1.8}
         mean.plot(numbers, [step["mean_score"] for step in steps], label=name, **plain)
@@ -237,14 +238,11 @@ def draw_sampling(sampling: Mapping[str, Section], explained: str = "") -> Figur
     return figure
 
 
-def _diagnosis_figure(rows: int, columns: int, explained: str, sharey: bool = True) -> tuple[Figure, np.ndarray]:
-    return _new_figure(rows, columns, (2.4 + 3.1 * columns, 0.6 + 2.9 * rows), explained, sharey)
-
-
 def _new_figure(
-    rows: int, columns: int, size: tuple[float, float], explained: str, sharey: bool = True
+    rows: int, columns: int, explained: str, *, sharey: bool = True, size: tuple[float, float] | None = None
 ) -> tuple[Figure, np.ndarray]:
     """A figure and its panels (rows, columns). size: in inches."""
+    size = size or (2.4 + 3.1 * columns, 0.6 + 2.9 * rows)
     figure = Figure(figsize=size, dpi=200, layout="constrained")
     FigureCanvasAgg(figure)
     panels = figure.subplots(rows, columns, sharey=sharey, squeeze=False)

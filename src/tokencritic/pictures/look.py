@@ -1,9 +1,8 @@
-"""The look of every picture: its colours, its words, and how each sampler is named and drawn."""
+"""The look of every picture: its colours and its text."""
 
 import math
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from PIL import ImageFont
@@ -18,39 +17,8 @@ LINE = (208, 215, 222)
 HIDDEN = (190, 194, 199)
 NOT_SCORED = (240, 242, 244)
 # Vermilion of Okabe and Ito's palette stands out from greys and from the whole scale, for colour-blind eyes too.
-TAKEN_BACK = (213, 94, 0)
-FLAT_COLOURS = (GROUND, INK, FAINT_INK, LINE, HIDDEN, NOT_SCORED, TAKEN_BACK)
-
-# Of Okabe and Ito: told apart by all eyes, dark enough for white paper, and of different greys in print.
-BLUE, VERMILION, GREEN, PURPLE, BLACK = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000"
-
-
-@dataclass(frozen=True)
-class SamplerLook:
-    """How figures and pictures of steps show one sampler.
-
-    title: in legends. colour, line: matplotlib's, of its curves. score_name, scale: of its scores at a step.
-    """
-
-    title: str
-    colour: str
-    line: Any
-    score_name: str
-    scale: Scale
-
-    @property
-    def heading(self) -> str:
-        """The title with a capital letter."""
-        return self.title[:1].upper() + self.title[1:]
-
-
-SAMPLERS = {
-    "critic": SamplerLook("Token-Critic", BLUE, "-", "critic's score", "probability"),
-    "chance": SamplerLook("taken back by chance", PURPLE, (0, (5, 1, 1, 1, 1, 1)), "rank of score", "rank"),
-    "confidence": SamplerLook("MaskGIT", VERMILION, "--", "confidence rank", "rank"),
-    "random": SamplerLook("random order", GREEN, ":", "random score", "rank"),
-    "halton": SamplerLook("Halton order", BLACK, "-.", "order", "rank"),
-}
+REMASKED = (213, 94, 0)
+FLAT_COLOURS = (GROUND, INK, FAINT_INK, LINE, HIDDEN, NOT_SCORED, REMASKED)
 
 
 @lru_cache(maxsize=1)

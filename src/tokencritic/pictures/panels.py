@@ -1,24 +1,22 @@
 """One image as a panel: its pixels, the scores of its tokens, and which of them are hidden.
 
 Panels are uint8 arrays (..., h, w, 3); what stands before the last three axes is any number of steps and images at once.
-A `TokenGrid` is (height, width) in tokens, row-major, as a tokenizer has it.
+A grid is (height, width) in tokens, row-major, as a tokenizer has it.
 """
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import torch
 from PIL import Image, ImageDraw
 from torch import Tensor
 
+from tokencritic.contracts import ImageTokenizer
 from tokencritic.errors import InputError
-from tokencritic.pictures.look import FAINT_INK, HIDDEN, NOT_SCORED, TAKEN_BACK, Scale, colour_scale, font, text_width
-from tokencritic.sampling.inputs import device_of
+from tokencritic.pictures.look import FAINT_INK, HIDDEN, NOT_SCORED, REMASKED, Scale, colour_scale, font, text_width
 from tokencritic.sampling.trace import TraceStep
-
-TokenGrid = tuple[int, int]
+from tokencritic.tokenizers.regions import grid_of
 
 _EMPTY, _EMPTY_SIZE = "not scored", 12
 _COLOUR_SHARE = 0.75  # of a score's colour over the greys of the image
@@ -28,9 +26,8 @@ _PIXELS_AT_ONCE = 2**18  # decoding 256 x 256 pixels takes some hundred MB an im
 def trust(scores: np.ndarray, scale: Scale = "probability") -> np.ndarray:
     """Scores (..., n) as shares in [0, 1]: 0 = distrusted, 1 = trusted.
 
-    scale: "probability" takes scores as they are and clips what lies beyond 0 or 1: the critic's.
-    "rank" counts how many tokens of the image score lower, for scores in any unit, such as log probabilities. Tokens that
-    cannot be hidden (infinite, or the largest float) are trusted wholly on both scales.
+    scale: "probability" clips scores to [0, 1]. "rank" counts how many tokens of the image score lower, for scores in any
+    unit; tokens that cannot be hidden (infinite, or the largest float) are trusted wholly.
     """
     scores = np.asarray(scores, dtype=np.float64)
     if np.isnan(scores).any():
@@ -43,35 +40,39 @@ def trust(scores: np.ndarray, scale: Scale = "probability") -> np.ndarray:
 
 
 @torch.no_grad()
-def decode(tokens: Tensor, tokenizer: Any) -> np.ndarray:
+def decode(tokens: Tensor, tokenizer: ImageTokenizer) -> np.ndarray:
     """tokens (..., n) as images (..., h, w, 3) uint8; those of one channel in greys.
 
     A tokenizer's margin is shown too, in black: its tokens reach over it, and each then has whole pixels.
     """
-    device, decoded = device_of(tokenizer), []
+    decoded = []
     for some in tokens.flatten(0, -2).split(max(1, _PIXELS_AT_ONCE // tokenizer.image_size**2)):
-        images = tokenizer.decode(some.to(device)).float().clamp(0, 1)
+        images = tokenizer.decode(some.to(tokenizer.device)).float().clamp(0, 1)
         decoded.append((images * 255).round().byte().permute(0, 2, 3, 1).cpu().numpy())
     edge = (tokenizer.margin,) * 2
     pixels = np.pad(np.concatenate(decoded), ((0, 0), edge, edge, (0, 0)))
     return np.broadcast_to(pixels, (*pixels.shape[:3], 3)).reshape(*tokens.shape[:-1], *pixels.shape[1:3], 3)
 
 
-def decode_for_panels(tokens: Tensor, tokenizer: Any, room: int) -> tuple[np.ndarray, tuple[int, int]]:
+def decode_for_panels(tokens: Tensor, tokenizer: ImageTokenizer, room: int) -> tuple[np.ndarray, tuple[int, int]]:
     """tokens (..., n) as images (..., h, w, 3) at most as large as their panels, and (height, width) of a panel.
 
     room: about how many pixels wide a panel may be.
     """
     pixels = decode(tokens, tokenizer)
-    size = panel_size(pixels.shape[-3:-1], tokenizer.grid, room)
-    return shrink(pixels, size), size
+    height, width = pixels.shape[-3:-1]
+    size = panel_size((height, width), grid_of(tokenizer), room)
+    if width > size[1]:
+        flat = pixels.reshape(-1, height, width, 3)
+        small = [np.asarray(Image.fromarray(x).resize(size[::-1], Image.Resampling.BOX)) for x in flat]
+        pixels = np.stack(small).reshape(*pixels.shape[:-3], *size, 3)
+    return pixels, size
 
 
-def panel_size(image_size: tuple[int, int], grid: TokenGrid, room: int) -> tuple[int, int]:
+def panel_size(image_size: tuple[int, int], grid: tuple[int, int], room: int) -> tuple[int, int]:
     """(height, width) of a panel no wider than about `room` pixels.
 
-    A small image is magnified a whole number of times; a large one is made smaller so that each token still has a whole
-    number of pixels.
+    A small image is magnified a whole number of times; in a large one made smaller, each token has whole pixels.
     """
     height, width = image_size
     if width <= room:
@@ -80,23 +81,15 @@ def panel_size(image_size: tuple[int, int], grid: TokenGrid, room: int) -> tuple
     return cell * grid[0], cell * grid[1]
 
 
-def shrink(images: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """images (..., h, w, 3) at `size`, by averaging; those that are not larger stay as they are."""
-    height, width = images.shape[-3:-1]
-    if width <= size[1]:
-        return images
-    flat = images.reshape(-1, height, width, 3)
-    small = [np.asarray(Image.fromarray(x).resize((size[1], size[0]), Image.Resampling.BOX)) for x in flat]
-    return np.stack(small).reshape(*images.shape[:-3], *size, 3)
-
-
 def magnify(images: np.ndarray, size: tuple[int, int]) -> np.ndarray:
     """images (..., h, w, c) at `size`, a whole multiple of theirs, by repeating pixels."""
     height, width = images.shape[-3:-1]
     return images.repeat(size[0] // height, axis=-3).repeat(size[1] // width, axis=-2)
 
 
-def score_panels(images: np.ndarray, scores: np.ndarray, grid: TokenGrid, scale: Scale = "probability") -> np.ndarray:
+def score_panels(
+    images: np.ndarray, scores: np.ndarray, grid: tuple[int, int], scale: Scale = "probability"
+) -> np.ndarray:
     """The score of each token as a colour over the image, whose greys still show through.
 
     images: (..., h, w, 3) uint8. scores: (..., n).
@@ -108,7 +101,7 @@ def score_panels(images: np.ndarray, scores: np.ndarray, grid: TokenGrid, scale:
 
 
 @lru_cache
-def empty_panel(size: tuple[int, int]) -> np.ndarray:
+def _empty_panel(size: tuple[int, int]) -> np.ndarray:
     """The panel in place of scores where there are none: (h, w, 3) uint8."""
     height, width = size
     panel = Image.new("RGB", (width, height), NOT_SCORED)
@@ -117,10 +110,10 @@ def empty_panel(size: tuple[int, int]) -> np.ndarray:
     return np.asarray(panel)
 
 
-def hidden_panels(images: np.ndarray, hidden: np.ndarray, taken_back: np.ndarray, grid: TokenGrid) -> np.ndarray:
+def hidden_panels(images: np.ndarray, hidden: np.ndarray, remasked: np.ndarray, grid: tuple[int, int]) -> np.ndarray:
     """What is left of the image: hidden tokens grey, those of them that had been kept before outlined.
 
-    images: (..., h, w, 3) uint8. hidden, taken_back: (..., n) bool.
+    images: (..., h, w, 3) uint8. hidden, remasked: (..., n) bool.
     """
     size = images.shape[-3:-1]
     panels = np.where(_token_pixels(hidden[..., None], grid, size), np.array(HIDDEN, np.uint8), images)
@@ -128,29 +121,29 @@ def hidden_panels(images: np.ndarray, hidden: np.ndarray, taken_back: np.ndarray
     edge = np.ones(cell, bool)
     thick = max(1, min(cell) // 6)
     edge[thick : cell[0] - thick, thick : cell[1] - thick] = False
-    outline = _token_pixels(taken_back[..., None], grid, size) & np.tile(edge, grid)[..., None]
-    return np.where(outline, np.array(TAKEN_BACK, np.uint8), panels)
+    outline = _token_pixels(remasked[..., None], grid, size) & np.tile(edge, grid)[..., None]
+    return np.where(outline, np.array(REMASKED, np.uint8), panels)
 
 
 def step_panels(
-    steps: Sequence[TraceStep], images: Sequence[int], tokenizer: Any, room: int, scale: Scale = "probability"
+    steps: Sequence[TraceStep], images: Sequence[int], tokenizer: ImageTokenizer, room: int, scale: Scale
 ) -> np.ndarray:
     """Proposal, scores and hidden tokens of some images at some steps: (3, steps, images, h, w, 3) uint8."""
-    which, grid = list(images), tokenizer.grid
+    which, grid = list(images), grid_of(tokenizer)
     pixels, size = decode_for_panels(torch.stack([step.proposal[which] for step in steps]), tokenizer, room)
     heat = np.empty((*pixels.shape[:2], *size, 3), np.uint8)
     for place, step in enumerate(steps):
         if step.scores is None:
-            heat[place] = empty_panel(size)
+            heat[place] = _empty_panel(size)
         else:  # coloured before it is magnified: far fewer pixels
             heat[place] = magnify(score_panels(pixels[place], step.scores[which].numpy(), grid, scale), size)
     pixels = magnify(pixels, size)
     hidden = np.stack([step.hidden[which].numpy() for step in steps])
-    taken_back = np.stack([step.taken_back[which].numpy() for step in steps])
-    return np.stack([pixels, heat, hidden_panels(pixels, hidden, taken_back, grid)])
+    remasked = np.stack([step.remasked[which].numpy() for step in steps])
+    return np.stack([pixels, heat, hidden_panels(pixels, hidden, remasked, grid)])
 
 
-def _token_pixels(values: np.ndarray, grid: TokenGrid, size: tuple[int, int]) -> np.ndarray:
+def _token_pixels(values: np.ndarray, grid: tuple[int, int], size: tuple[int, int]) -> np.ndarray:
     """One value for each token (..., n, c) as one for each pixel (..., h, w, c)."""
     height, width = grid
     if size[0] % height or size[1] % width:

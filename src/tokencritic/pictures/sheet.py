@@ -2,8 +2,8 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from functools import lru_cache
+from typing import Literal, NamedTuple
 
 import numpy as np
 from PIL import Image, ImageDraw
@@ -11,8 +11,8 @@ from PIL import Image, ImageDraw
 from tokencritic.pictures import look
 from tokencritic.pictures.look import font, shorten, text_width
 
-LegendItem = Literal["trust", "hidden", "taken back"]
-LEGEND: tuple[LegendItem, ...] = ("trust", "hidden", "taken back")
+LegendItem = Literal["trust", "hidden", "re-masked"]
+LEGEND: tuple[LegendItem, ...] = ("trust", "hidden", "re-masked")
 
 _FEW, _MOST_SIDE_BY_SIDE = 2, 8  # images
 _WIDTH = 900  # what a page shows without shrinking it
@@ -21,11 +21,10 @@ _SIDE_WIDTH = 112
 _TITLE_HEIGHT, _GROUP_HEIGHT, _NAMES_HEIGHT, _LEGEND_HEIGHT = 40, 30, 22, 26
 _HEADING, _TEXT, _SMALL = 17, 14, 13
 _BAR, _SWATCH, _SPACE, _ITEM_GAP = 140, 14, 8, 32  # of the legend
-_WORDS = {"hidden": "hidden", "taken back": "taken back: kept before, hidden again"}
+_WORDS = {"trust": "trusted", "hidden": "hidden", "re-masked": "taken back: kept before, hidden again"}
 
 
-@dataclass(frozen=True)
-class Group:
+class Group(NamedTuple):
     """Rows that belong together. name: their heading, "" for none. rows: the name of each."""
 
     name: str
@@ -37,12 +36,20 @@ def room_for(columns: int) -> int:
     return min(256, max(56, (_WIDTH - 2 * _MARGIN - _SIDE_WIDTH) // columns - _GAP))
 
 
+def side_by_side(images: int, rows: int) -> int:
+    """How many panels `Sheet.of_images` has side by side, for so many images with so many rows each."""
+    if images <= _FEW:
+        return rows
+    bands = math.ceil(images / _MOST_SIDE_BY_SIDE)
+    return math.ceil(images / bands)
+
+
 class Sheet:
     """Where everything stands. What does not change from one frame to the next is drawn once.
 
     groups: one below the other, with as many rows each; all have a name or none has. columns: the heading of each, or "".
     panel: (height, width) in pixels. wrap: so many columns stand side by side, the others in bands below.
-    titled: leave a line at the top for a title. legend: what to explain.
+    titled: leave a line at the top for a title. turned: panels come with rows and columns exchanged. legend: what to explain.
     """
 
     def __init__(
@@ -53,23 +60,50 @@ class Sheet:
         *,
         wrap: int | None = None,
         titled: bool = False,
+        turned: bool = False,
         legend: Sequence[LegendItem] = LEGEND,
     ) -> None:
-        self.groups, self.columns, self.panel, self.titled = tuple(groups), tuple(columns), panel, titled
+        self.groups, self.columns, self.panel, self.turned = tuple(groups), tuple(columns), panel, turned
         self.wrap = min(wrap or len(columns), len(columns))
         self._heading = _GROUP_HEIGHT if groups[0].name else 0
         self._names = _NAMES_HEIGHT if any(columns) else 0
         self._top = _MARGIN + (_TITLE_HEIGHT if titled else 0)
         self._group_height = self._heading + len(groups[0].rows) * (panel[0] + _GAP) - _GAP + _GROUP_GAP
         self._band_height = self._names + len(groups) * self._group_height
-        self._panels_end = self._top + math.ceil(len(columns) / self.wrap) * self._band_height - _GROUP_GAP
+        panels_end = self._top + math.ceil(len(columns) / self.wrap) * self._band_height - _GROUP_GAP
 
-        widest = max((_item_width(item) for item in legend), default=0)
+        items = [_legend_item(item) for item in legend]
+        widest = max((item.width for item in items), default=0)
         self.width = 2 * _MARGIN + max(_SIDE_WIDTH + self.wrap * (panel[1] + _GAP) - _GAP, widest)
-        self._legend_lines = self._lines(legend)
-        self.height = self._panels_end + _MARGIN + len(self._legend_lines) * _LEGEND_HEIGHT
-        self.height += _GROUP_GAP if legend else 0
-        self._base = self._draw_base()
+        lines = self._lines(items, widest)
+        height = panels_end + _MARGIN + len(lines) * _LEGEND_HEIGHT + (_GROUP_GAP if legend else 0)
+        base = Image.new("RGB", (self.width, height), look.GROUND)
+        self._draw_words(ImageDraw.Draw(base))
+        for index, line in enumerate(lines):
+            for item, x in line:
+                base.paste(item, (x, panels_end + _GROUP_GAP + index * _LEGEND_HEIGHT))
+        self._base = np.asarray(base)
+
+    @classmethod
+    def of_images(
+        cls,
+        groups: Sequence[Group],
+        names: Sequence[str],
+        panel: tuple[int, int],
+        legend: Sequence[LegendItem] = LEGEND,
+    ) -> "Sheet":
+        """A titled sheet with a column for each image, at most 8 side by side; one or two images have a row each instead.
+
+        groups: their rows are what is shown of each image. names: of the images, "" for none. Panels come in the same order
+        in both cases: (groups, rows, images, h, w, 3).
+        """
+        if len(names) > _FEW:
+            wrap = side_by_side(len(names), len(groups[0].rows))
+            return cls(groups, names, panel, wrap=wrap, titled=True, legend=legend)
+        # Where groups call a row differently, its heading has both names.
+        kinds = [" / ".join(dict.fromkeys(row)) for row in zip(*(group.rows for group in groups), strict=True)]
+        turned = [Group(group.name, tuple(names)) for group in groups]
+        return cls(turned, kinds, panel, titled=True, turned=True, legend=legend)
 
     def picture(
         self, panels: np.ndarray, *, title: str = "", notes: Sequence[str] = (), done: float | None = None
@@ -79,6 +113,7 @@ class Sheet:
         notes: one for each group, at the right of its name; where groups have none, of the title.
         done: the share of the work that lies behind, drawn as a bar below the title.
         """
+        panels = panels.swapaxes(1, 2) if self.turned else panels
         pixels = self._base.copy()
         height, width = self.panel
         for group, row, column in np.ndindex(*panels.shape[:3]):
@@ -110,10 +145,8 @@ class Sheet:
         x = _MARGIN + _SIDE_WIDTH + column * (self.panel[1] + _GAP)
         return x, self._group_top(band, group) + self._heading + row * (self.panel[0] + _GAP)
 
-    def _draw_base(self) -> np.ndarray:
-        """Everything but panels, title and notes."""
-        image = Image.new("RGB", (self.width, self.height), look.GROUND)
-        draw = ImageDraw.Draw(image)
+    def _draw_words(self, draw: ImageDraw.ImageDraw) -> None:
+        """The names of groups, rows and columns."""
         for first in range(0, len(self.columns), self.wrap):
             for index, group in enumerate(self.groups):
                 y = self._heading_middle(first // self.wrap, index)
@@ -126,80 +159,36 @@ class Sheet:
             x = self._corner(0, 0, column)[0] + self.panel[1] // 2
             y = self._group_top(column // self.wrap, 0) - self._names // 2 - 2
             draw.text((x, y), shorten(name, _SMALL, self.panel[1]), look.INK, font(_SMALL), anchor="mm")
-        for index, line in enumerate(self._legend_lines):
-            middle = self._panels_end + _GROUP_GAP + index * _LEGEND_HEIGHT + _LEGEND_HEIGHT // 2
-            for item, x in line:
-                _draw_item(image, item, x, middle)
-        return np.asarray(image)
 
-    def _lines(self, legend: Sequence[LegendItem]) -> list[list[tuple[LegendItem, int]]]:
+    def _lines(self, items: Sequence[Image.Image], widest: int) -> list[list[tuple[Image.Image, int]]]:
         """The legend's items with their left edges, in as many lines as the width asks for."""
-        indent = _MARGIN + _SIDE_WIDTH  # below the panels, if there is room
-        if indent + max((_item_width(item) for item in legend), default=0) > self.width - _MARGIN:
-            indent = _MARGIN
-        lines: list[list[tuple[LegendItem, int]]] = []
+        below_panels = _MARGIN + _SIDE_WIDTH
+        indent = below_panels if below_panels + widest <= self.width - _MARGIN else _MARGIN
+        lines: list[list[tuple[Image.Image, int]]] = []
         x = self.width
-        for item in legend:
-            if x + _item_width(item) > self.width - _MARGIN:
+        for item in items:
+            if x + item.width > self.width - _MARGIN:
                 lines.append([])
                 x = indent
             lines[-1].append((item, x))
-            x += _item_width(item) + _ITEM_GAP
+            x += item.width + _ITEM_GAP
         return lines
 
 
-class ImageSheet(Sheet):
-    """A titled sheet with a column for each image, at most 8 side by side; one or two images have a row each instead.
-
-    groups: their rows are what is shown of each image. names: of the images, "" for none. Panels come in the same order in
-    both cases: (groups, rows, images, h, w, 3).
-    """
-
-    def __init__(
-        self,
-        groups: Sequence[Group],
-        names: Sequence[str],
-        panel: tuple[int, int],
-        legend: Sequence[LegendItem] = LEGEND,
-    ) -> None:
-        self.turned = len(names) <= _FEW
-        if self.turned:
-            # Where groups call a row differently, its heading has both names.
-            kinds = [" / ".join(dict.fromkeys(row)) for row in zip(*(group.rows for group in groups), strict=True)]
-            turned = [Group(group.name, tuple(names)) for group in groups]
-            super().__init__(turned, kinds, panel, titled=True, legend=legend)
-        else:
-            wrap = side_by_side(len(names), len(groups[0].rows))
-            super().__init__(groups, names, panel, wrap=wrap, titled=True, legend=legend)
-
-    def picture(self, panels: np.ndarray, **words: Any) -> Image.Image:
-        return super().picture(panels.swapaxes(1, 2) if self.turned else panels, **words)
-
-
-def side_by_side(images: int, rows: int) -> int:
-    """How many panels an `ImageSheet` has side by side, for so many images with so many rows each."""
-    if images <= _FEW:
-        return rows
-    bands = math.ceil(images / _MOST_SIDE_BY_SIDE)
-    return math.ceil(images / bands)
-
-
-def _item_width(item: LegendItem) -> int:
-    if item == "trust":
-        return text_width("distrusted", _SMALL) + _SPACE + _BAR + _SPACE + text_width("trusted", _SMALL)
-    return _SWATCH + _SPACE + text_width(_WORDS[item], _SMALL)
-
-
-def _draw_item(image: Image.Image, item: LegendItem, x: int, middle: int) -> None:
+@lru_cache
+def _legend_item(item: LegendItem) -> Image.Image:
+    """An entry of the legend: the colour scale between two words, or a swatch before its meaning."""
+    first, key, last = ("distrusted", _BAR, "trusted") if item == "trust" else ("", _SWATCH, _WORDS[item])
+    x = text_width(first, _SMALL) + _SPACE if first else 0
+    end, middle, top = x + key + _SPACE, _LEGEND_HEIGHT // 2, (_LEGEND_HEIGHT - _SWATCH) // 2
+    image = Image.new("RGB", (end + text_width(last, _SMALL), _LEGEND_HEIGHT), look.GROUND)
     draw = ImageDraw.Draw(image)
-    top = middle - _SWATCH // 2
     if item == "trust":
-        draw.text((x, middle), "distrusted", look.INK, font(_SMALL), anchor="lm")
-        x += text_width("distrusted", _SMALL) + _SPACE
         bar = Image.fromarray(np.ascontiguousarray(look.colour_scale()[None]))
         image.paste(bar.resize((_BAR, _SWATCH), Image.Resampling.NEAREST), (x, top))
-        draw.text((x + _BAR + _SPACE, middle), "trusted", look.INK, font(_SMALL), anchor="lm")
-        return
-    edge = look.TAKEN_BACK if item == "taken back" else look.HIDDEN
-    draw.rectangle((x, top, x + _SWATCH - 1, top + _SWATCH - 1), look.HIDDEN, edge, 2)
-    draw.text((x + _SWATCH + _SPACE, middle), _WORDS[item], look.INK, font(_SMALL), anchor="lm")
+    else:
+        edge = look.REMASKED if item == "re-masked" else look.HIDDEN
+        draw.rectangle((x, top, x + _SWATCH - 1, top + _SWATCH - 1), look.HIDDEN, edge, 2)
+    for place, text in ((0, first), (end, last)):
+        draw.text((place, middle), text, look.INK, font(_SMALL), anchor="lm")
+    return image

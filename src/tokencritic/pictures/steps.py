@@ -1,23 +1,34 @@
-"""How images come about, and what comes of them: frames and film strips of the steps, before and after, side by side."""
+"""How images form, and what comes of them: frames and film strips of the steps, before and after, side by side."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
 
+from tokencritic.contracts import ImageTokenizer
 from tokencritic.errors import InputError
-from tokencritic.pictures.look import SAMPLERS, Scale
+from tokencritic.files import write_atomically
+from tokencritic.pictures.grids import save
+from tokencritic.pictures.look import FLAT_COLOURS, Scale, colour_scale
 from tokencritic.pictures.panels import decode_for_panels, magnify, step_panels
-from tokencritic.pictures.sheet import Group, ImageSheet, Sheet, room_for, side_by_side
+from tokencritic.pictures.sheet import Group, Sheet, room_for, side_by_side
+from tokencritic.sampling.settings import SAMPLERS, SamplingSettings
 from tokencritic.sampling.trace import Trace, TraceStep
+
+if TYPE_CHECKING:
+    from tokencritic.pipeline import TokenCriticPipeline
 
 MOST_IMAGES = 16
 _MOST_GROUPS, _MOST_STEPS = 4, 8  # of a film strip
+_FRAME_MILLISECONDS, _LAST_MILLISECONDS = 400, 3000
+_SCALE_STEP = 5  # every so many colours of the scale are in a GIF
+_APART = 12
 
 
 @dataclass(frozen=True)
@@ -46,22 +57,22 @@ class TracedRun:
 
 
 def run_of(sampler: str, trace: Trace, probabilities: bool = True) -> TracedRun:
-    """A run of one of our samplers (see `SamplingSettings`), under the name it is known by.
+    """A run of a sampler of the table, under its title.
 
-    probabilities: False where the critic's scores are in another unit, such as logits; they are then shown by their rank.
+    probabilities: `SamplingSettings.probabilities`; False shows the critic's scores by their rank.
     """
-    if sampler not in SAMPLERS:
-        raise InputError(f"sampler is {sampler!r}; choose one of {', '.join(SAMPLERS)}")
-    look = SAMPLERS[sampler]
-    if look.scale == "probability" and not probabilities:
-        return TracedRun(look.heading, trace.steps, "rank of score", "rank")
-    return TracedRun(look.heading, trace.steps, look.score_name, look.scale)
+    row = SAMPLERS[sampler]
+    if row.uses_critic and not probabilities:
+        return TracedRun(row.title, trace.steps, "rank of score", "rank")
+    return TracedRun(row.title, trace.steps, row.score_title, "probability" if row.uses_critic else "rank")
 
 
-def step_frames(runs: TracedRun | Sequence[TracedRun], tokenizer: Any, names: Sequence[str] = ()) -> list[Image.Image]:
+def step_frames(
+    runs: TracedRun | Sequence[TracedRun], tokenizer: ImageTokenizer, names: Sequence[str] = ()
+) -> list[Image.Image]:
     """One picture for each step: a column for each of the first 16 images; proposal, scores and hidden tokens below.
 
-    runs: several stand one below the other and go on together; where one has skipped a step, its last picture stays.
+    runs: several stand one below the other and advance together; where one has skipped a step, its last picture stays.
     names: what to write above each image, for instance its class.
     """
     runs = _checked(runs, names)
@@ -70,7 +81,7 @@ def step_frames(runs: TracedRun | Sequence[TracedRun], tokenizer: Any, names: Se
     panels = [step_panels(run.steps, range(count), tokenizer, room, run.scale) for run in runs]
     alone = len(runs) == 1  # then its name is in the title
     groups = [Group("" if alone else run.name, run.rows) for run in runs]
-    sheet = ImageSheet(groups, names[:count] or [""] * count, panels[0].shape[-3:-1])
+    sheet = Sheet.of_images(groups, names[:count] or [""] * count, panels[0].shape[-3:-1])
     total, frames = _total(runs), []
     for done, places in _moments(runs):
         now = np.stack([parts[:, place] for parts, place in zip(panels, places, strict=True)])
@@ -82,23 +93,14 @@ def step_frames(runs: TracedRun | Sequence[TracedRun], tokenizer: Any, names: Se
 
 
 def film_strip(
-    runs: TracedRun | Sequence[TracedRun],
-    tokenizer: Any,
-    names: Sequence[str] = (),
-    images: Sequence[int] | None = None,
+    runs: TracedRun | Sequence[TracedRun], tokenizer: ImageTokenizer, names: Sequence[str] = ()
 ) -> Image.Image:
-    """Up to eight steps of a few images from left to right; proposal, scores and hidden tokens below each other.
+    """Up to eight steps of the first few images from left to right; proposal, scores and hidden tokens below each other.
 
-    images: which ones; by default the first, so many that four groups of rows are shown. The steps are evenly chosen, with
-    the first and the last among them. The other arguments are those of `step_frames`.
+    The steps are evenly chosen, with the first and the last among them. The arguments are those of `step_frames`.
     """
     runs = _checked(runs, names)
-    if images is None:
-        images = range(min(max(1, _MOST_GROUPS // len(runs)), runs[0].num_images))
-    if bad := [image for image in images if not 0 <= image < runs[0].num_images]:
-        raise InputError(f"images holds {bad[0]}; expected 0 to {runs[0].num_images - 1}")
-    if not images:
-        raise InputError("images is empty; there is nothing to show")
+    images = range(min(max(1, _MOST_GROUPS // len(runs)), runs[0].num_images))
     moments = _moments(runs)
     if len(moments) > _MOST_STEPS:
         moments = [moments[i] for i in np.linspace(0, len(moments) - 1, _MOST_STEPS).round().astype(int)]
@@ -106,7 +108,7 @@ def film_strip(
     for number, run in enumerate(runs):
         steps = [run.steps[places[number]] for _, places in moments]
         panels.append(step_panels(steps, images, tokenizer, room_for(len(moments)), run.scale))
-    stacked = np.stack([parts[:, :, index] for index in range(len(images)) for parts in panels])
+    stacked = np.stack([parts[:, :, index] for index in images for parts in panels])
     pairs = [(image, run) for image in images for run in runs]
     groups = [Group(f"{names[image]}: {run.name}" if names else run.name, run.rows) for image, run in pairs]
     headings = [f"step {round(done * _total(runs))}" for done, _ in moments]
@@ -114,7 +116,7 @@ def film_strip(
 
 
 def before_and_after(
-    trace: Trace, tokenizer: Any, names: Sequence[str] = (), probabilities: bool = True
+    trace: Trace, tokenizer: ImageTokenizer, names: Sequence[str] = (), probabilities: bool = True
 ) -> Image.Image:
     """A refinement by a critic: each of the first 16 images as it was given, its scores, what is hidden first, the result.
 
@@ -133,26 +135,83 @@ def before_and_after(
     hidden = first.hidden[:count]
     note = f"{int(hidden.sum())} of {hidden.numel()} tokens hidden first, {changed} changed in the end"
     names = names[:count] or [""] * count
-    sheet = ImageSheet([Group("", rows)], names, panels.shape[-3:-1], legend=("trust", "hidden"))
+    sheet = Sheet.of_images([Group("", rows)], names, panels.shape[-3:-1], legend=("trust", "hidden"))
     return sheet.picture(panels[None], title="Refinement", notes=[note])
 
 
 def samples_compared(
-    tokens: Mapping[str, Tensor], tokenizer: Any, columns: Sequence[str], notes: Sequence[str] = ()
+    tokens: Mapping[str, Tensor], tokenizer: ImageTokenizer, columns: Sequence[str], notes: Sequence[str] = ()
 ) -> Image.Image:
     """Images of several samplers from the same seeds, one group below the other.
 
     tokens: by the name of their sampler (rows * columns, n), row by row. columns: what to write above each, for instance
     its class. notes: one for each sampler, at the right of its name.
     """
-    counts = {len(some) for some in tokens.values()}
-    if len(counts) != 1 or 0 in counts or min(counts) % len(columns):
-        raise InputError(f"there are {sorted(counts)} images for {len(columns)} columns; give each sampler whole rows")
-    rows = counts.pop() // len(columns)
     pixels, size = decode_for_panels(torch.stack(list(tokens.values())), tokenizer, room_for(len(columns)))
-    panels = magnify(pixels, size).reshape(len(tokens), rows, len(columns), *size, 3)
-    groups = [Group(name, ("",) * rows) for name in tokens]
+    panels = magnify(pixels, size).reshape(len(tokens), -1, len(columns), *size, 3)
+    groups = [Group(name, ("",) * panels.shape[1]) for name in tokens]
     return Sheet(groups, columns, size, legend=()).picture(panels, notes=notes)
+
+
+def write_steps(
+    file: str | Path, runs: TracedRun | Sequence[TracedRun], tokenizer: ImageTokenizer, names: Sequence[str] = ()
+) -> None:
+    """Write an animation of up to 16 images (.gif, .webp), or a film strip of the first few (.png).
+
+    runs: several are shown side by side. names: see `step_frames`.
+    """
+    path = _check_file(file)
+    if path.suffix.lower() == ".png":
+        save(film_strip(runs, tokenizer, names), path)
+        return
+    frames = step_frames(runs, tokenizer, names)
+    if path.suffix.lower() == ".gif":
+        frames = _with_one_palette(frames)
+        options: dict[str, Any] = {"format": "GIF", "disposal": 1, "optimize": False}
+    else:
+        options = {"format": "WEBP", "lossless": True, "method": 0, "quality": 50}
+    options["duration"] = [_FRAME_MILLISECONDS] * (len(frames) - 1) + [_LAST_MILLISECONDS]
+    options |= {"save_all": True, "append_images": frames[1:], "loop": 0}
+    write_atomically(path, lambda temporary: frames[0].save(temporary, **options))
+
+
+def check_trace(file: str | Path, settings: SamplingSettings) -> Path:
+    """The path, if `write_trace` can do what these arguments ask for: to be called before long work."""
+    if settings.candidates > 1:
+        raise InputError(f"candidates is {settings.candidates}; steps can be shown of images made without rejection")
+    return _check_file(file)
+
+
+def write_trace(
+    file: str | Path,
+    pipe: "TokenCriticPipeline",
+    labels: Tensor,
+    seed: int,
+    settings: SamplingSettings,
+    trace: Trace,
+    compare: SamplingSettings | None = None,
+) -> None:
+    """How a pipeline made the first 16 images of these labels, step by step, into a file as `write_steps` makes it.
+
+    labels: (b,). trace: a `Trace(MOST_IMAGES)` of these images, made with the settings; image i has seed + i.
+    compare: other settings, for instance of MaskGIT; how they make the images of the same seeds is shown above.
+    """
+    path, labels, runs = check_trace(file, settings), labels[:MOST_IMAGES], [(settings, trace)]
+    if compare is not None:
+        runs.insert(0, (compare, Trace()))
+        pipe.sample_tokens(labels, seed, compare, on_step=runs[0][1])
+    names = [pipe.class_names[label] for label in labels.tolist()] if pipe.class_names else ()
+    has_critic = pipe.critic is not None
+    shown = [run_of(one.row(has_critic).name, steps, one.probabilities) for one, steps in runs]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_steps(path, shown, pipe.tokenizer, names)
+
+
+def _check_file(file: str | Path) -> Path:
+    path = Path(file)
+    if path.suffix.lower() not in (".gif", ".webp", ".png"):
+        raise InputError(f"{file} ends in {path.suffix!r}; steps are written as .gif, .webp or, a film strip, .png")
+    return path
 
 
 def _checked(runs: TracedRun | Sequence[TracedRun], names: Sequence[str]) -> list[TracedRun]:
@@ -180,9 +239,23 @@ def _total(runs: Sequence[TracedRun]) -> int:
 
 
 def _note(steps: Sequence[TraceStep], count: int) -> str:
-    """What is hidden after the last of the steps, and how often tokens have been taken back by then."""
+    """What is hidden after the last of the steps, and how often tokens have been re-masked by then."""
     hidden = steps[-1].hidden[:count]
-    now, so_far = int(steps[-1].taken_back[:count].sum()), sum(int(step.taken_back[:count].sum()) for step in steps)
+    remasked = [int(step.remasked[:count].sum()) for step in steps]
     if not hidden.any():
-        return f"all {hidden.numel()} tokens kept, {so_far} taken back on the way"
-    return f"{int(hidden.sum())} of {hidden.numel()} tokens hidden, {now} taken back"
+        return f"all {hidden.numel()} tokens kept, {sum(remasked)} taken back on the way"
+    return f"{int(hidden.sum())} of {hidden.numel()} tokens hidden, {remasked[-1]} taken back"
+
+
+def _with_one_palette(frames: Sequence[Image.Image]) -> list[Image.Image]:
+    """Frames in 256 colours, the same for all, so that nothing flickers; not dithered, so that flat areas stay flat."""
+    fixed = np.concatenate([np.array(FLAT_COLOURS, np.uint8), colour_scale()[::_SCALE_STEP]])
+    some = [frames[0], frames[len(frames) // 2], frames[-1]]
+    montage = Image.fromarray(np.concatenate([np.asarray(frame.convert("RGB")) for frame in some]))
+    found = montage.quantize(256 - len(fixed), Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+    others = np.array(found.getpalette("RGB"), np.uint8).reshape(-1, 3)
+    # Pillow looks up colours in steps of 4: one all but equal to a fixed one would be taken in its place.
+    distance = np.abs(others[:, None].astype(int) - fixed).max(-1).min(-1)
+    palette = Image.new("P", (1, 1))
+    palette.putpalette(np.concatenate([fixed, others[distance >= _APART]]).tobytes())
+    return [frame.convert("RGB").quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]

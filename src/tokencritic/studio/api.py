@@ -19,7 +19,7 @@ from starlette.routing import Route
 
 from tokencritic import __version__
 from tokencritic.errors import InputError
-from tokencritic.pictures import image_grid
+from tokencritic.pictures.grids import image_grid
 from tokencritic.studio import views
 from tokencritic.studio.service import Busy, Job, Service
 from tokencritic.studio.work import Work
@@ -58,10 +58,10 @@ class Api:
                 "version": __version__,
                 "model": service.model,
                 "parts": sorted(pipe.parts),
-                "classes": views.names_of(pipe, range(pipe.generator.num_classes)),
+                "classes": pipe.names(range(pipe.generator.num_classes)),
                 "image_size": pipe.tokenizer.image_size,
                 "channels": pipe.tokenizer.channels,
-                "grid": list(pipe.tokenizer.grid),
+                "grid": pipe.tokenizer.grid,
                 "defaults": dataclasses.asdict(pipe.defaults),
                 "limits": dataclasses.asdict(service.limits),
             }
@@ -113,7 +113,7 @@ class Api:
         if number < len(result.sets) and found is not None:
             made, index = result.sets[number], int(found[2] or 0)
             if name == "images.png":
-                return views.png(image_grid(made.images, names=views.names_of(pipe, made.labels)))
+                return views.png(image_grid(made.images, names=pipe.names(made.labels)))
             if name == "steps.gif":
                 return views.animation(pipe, made)
             if name == "given.png" and result.given is not None:
@@ -132,9 +132,9 @@ class Api:
         told = {
             "images": [_as_base64(image) for image in made.images],
             "labels": list(made.labels),
-            "classes": views.names_of(self.service.pipe, made.labels),
+            "classes": self.service.pipe.names(made.labels),
             "settings": dataclasses.asdict(made.settings),
-            "passes": made.passes,
+            "nfe": made.nfe,
             "seconds": made.seconds,
             "scores": None if made.scores is None else made.scores.tolist(),
             "mean_score": made.mean_score,

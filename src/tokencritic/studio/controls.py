@@ -1,30 +1,34 @@
 """The controls that tabs share, filled with the model's own settings, and back again from controls to values."""
 
-import dataclasses
 import random
 from collections.abc import Sequence
-from typing import Any, cast, get_args
+from typing import Any, get_args
 
 import gradio as gr
 
-from tokencritic.sampling.loop import temperature_range
-from tokencritic.sampling.scorers import ConfidenceScorer, CriticScorer, NoiseOn
-from tokencritic.sampling.settings import RejectBy, Sampler, SamplingSettings
-from tokencritic.studio.requests import has_guidance
+from tokencritic.sampling.settings import SAMPLERS, NoiseKind, RejectBy, SamplingSettings, temperature_range
 from tokencritic.studio.service import Service
-from tokencritic.studio.views import names_of
 
-# The settings that differ from sampler to sampler; the two temperatures become one setting.
-_OWN = ("hot", "cold", "selection_noise", "noise_on", "critic_from", "critic_until")
+# The settings that differ from sampler to sampler: a control and its setting. Two controls make a pair of one setting.
+_OWN = {
+    "hot": "temperature",
+    "cold": "temperature",
+    "selection_noise": "selection_noise",
+    "noise_kind": "noise_kind",
+    "start": "critic_window",
+    "end": "critic_window",
+    "early_noise": "early_noise",
+}
 # In the order of the controls; the last is left out where there is one candidate alone.
 NAMES = ("sampler", "steps", *_OWN, "guidance", "candidates", "reject_by")
+_OF_SAMPLERS = {name for row in SAMPLERS.values() for name in row.settings}
 
 # For every event of the page: our own progress instead of gradio's, no queue of gradio's, no place in its API.
 QUIET: dict[str, Any] = {"show_progress": "hidden", "concurrency_limit": None, "api_visibility": "private"}
 
 
 def class_names(service: Service) -> list[str]:
-    return names_of(service.pipe, range(service.pipe.generator.num_classes))
+    return service.pipe.names(range(service.pipe.generator.num_classes))
 
 
 def class_labels(service: Service, names: Sequence[str]) -> list[Any]:
@@ -55,60 +59,59 @@ def settings_controls(
 ) -> list[Any]:
     """Controls in the order of NAMES, without the last unless `ranked`; the number of candidates then stays 1.
 
-    refining: begins with a choice among given tokens, which confidence cannot make.
+    refining: begins with a choice among given tokens, which not every sampler can make.
     """
-    pipe, shown = service.pipe, _shown(service, defaults)
-    samplers = [name for name in get_args(Sampler) if name != "critic" or pipe.critic is not None]
-    if refining:
-        samplers.remove("confidence")
+    pipe, has_critic = service.pipe, service.pipe.critic is not None
+    rows = [row for row in SAMPLERS.values() if (has_critic or not row.uses_critic) and (row.refines or not refining)]
+    samplers, shown = [row.name for row in rows], _shown(defaults, has_critic)
     sampler = gr.Dropdown(samplers, value=shown["sampler"], label="Sampler", info="Who chooses the tokens to keep")
     steps = gr.Slider(1, service.limits.steps, value=shown["steps"], step=1, label="Steps")
     with gr.Accordion("More settings", open=False):
-        own = _own_controls(service, shown, refining)
-        guided = has_guidance(pipe)
+        own = _own_controls(shown)
+        visible = pipe.generator.null_class
         guidance = gr.Slider(
-            1, 10, value=shown["guidance"], step=0.1, label="Guidance", info="1 is none", visible=guided
+            1, 10, value=shown["guidance"], step=0.1, label="Guidance", info="1 is none", visible=visible
         )
         controls = [sampler, steps, *own, guidance, *_ranker_controls(service, shown, ranked)]
 
-    def with_own_settings(name: str) -> tuple[Any, ...]:
-        values = shown
-        if name in samplers:
-            found = pipe.refinement_settings(sampler=name) if refining else service.own_settings(cast("Sampler", name))
-            values = _shown(service, found)
-        return tuple(values[setting] for setting in _OWN)
+    def with_own_settings(name: str) -> list[Any]:
+        if name not in samplers:
+            return [gr.skip() for _ in _OWN]
+        found = pipe.sampling.for_refinement(sampler=name) if refining else pipe.sampling.for_sampler(name)
+        values = _shown(found, has_critic)
+        return [gr.update(value=values[control], visible=_has(name, control)) for control in _OWN]
 
     sampler.input(with_own_settings, sampler, own, **QUIET)
     return controls
 
 
-def _own_controls(service: Service, shown: dict[str, Any], refining: bool) -> list[Any]:
-    """Controls in the order of _OWN."""
-    narrow: dict[str, Any] = {"minimum": 0, "step": 0.05, "min_width": 120}
+def _has(sampler: str, control: str) -> bool:
+    """Whether a sampler has the setting of a control."""
+    return _OWN[control] not in _OF_SAMPLERS or _OWN[control] in SAMPLERS[sampler].settings
+
+
+def _own_controls(shown: dict[str, Any]) -> list[Any]:
+    """Controls in the order of _OWN; those of settings that the sampler does not have are out of sight."""
+
+    def options(control: str) -> dict[str, Any]:
+        return {"value": shown[control], "min_width": 120, "visible": _has(shown["sampler"], control)}
+
+    amount: dict[str, Any] = {"minimum": 0, "step": 0.05}
+    noise: dict[str, Any] = {"maximum": 1000, **amount}
     with gr.Row():
-        hot, cold = (
-            gr.Number(shown[name], label=f"Temperature at {when}", maximum=100, **narrow)
-            for name, when in (("hot", "first"), ("cold", "last"))
-        )
+        hot = gr.Number(label="Temperature at first", maximum=100, **amount, **options("hot"))
+        cold = gr.Number(label="Temperature at last", maximum=100, **amount, **options("cold"))
     with gr.Row():
-        noise = gr.Number(
-            shown["selection_noise"], label="Selection noise", info="K in the paper", maximum=1000, **narrow
+        selection = gr.Number(label="Selection noise", info="K in the paper", **noise, **options("selection_noise"))
+        kind = gr.Dropdown(
+            list(get_args(NoiseKind)), label="Kind of noise", info="The critic's", **options("noise_kind")
         )
-        noise_on = gr.Dropdown(
-            list(get_args(NoiseOn)),
-            value=shown["noise_on"],
-            label="Noise on",
-            info="The critic's",
-            min_width=120,
-            visible=service.pipe.critic is not None,
-        )
-    text = "Or chance, if it is the sampler; confidence before; 1: from the first step"
-    since = gr.Slider(
-        0.05, 1, value=shown["critic_from"], step=0.01, label="Critic from t/T", info=text, visible=not refining
-    )
-    text = "Or chance; confidence after; 0: to the end"
-    until = gr.Slider(0, 0.95, value=shown["critic_until"], step=0.01, label="Critic until t/T", info=text)
-    return [hot, cold, noise, noise_on, since, until]
+    text = "Of t/T; confidence chooses before. 1: from the first step"
+    start = gr.Slider(0.05, 1, step=0.01, label="Critic window, start", info=text, **options("start"))
+    text = "Confidence chooses after. 0: to the last step"
+    end = gr.Slider(0, 0.95, step=0.01, label="Critic window, end", info=text, **options("end"))
+    early = gr.Number(label="Early noise", info="Of confidence before the window", **noise, **options("early_noise"))
+    return [hot, cold, selection, kind, start, end, early]
 
 
 def _ranker_controls(service: Service, shown: dict[str, Any], ranked: bool) -> list[Any]:
@@ -131,22 +134,18 @@ def _ranker_controls(service: Service, shown: dict[str, Any], ranked: bool) -> l
 
 
 def settings_values(values: Sequence[Any]) -> dict[str, Any]:
-    """What the controls hold, as `Requests` takes it."""
+    """What the controls hold, as `Requests` takes it; what a sampler does not have is left out."""
     given: dict[str, Any] = dict(zip(NAMES, values, strict=False))
-    temperatures = [value for value in (given.pop("hot"), given.pop("cold")) if value is not None]
-    if temperatures:  # one that was emptied is as the other
-        given["temperature"] = [temperatures[0], temperatures[-1]]
+    if given["sampler"] in SAMPLERS:
+        given = {name: value for name, value in given.items() if name not in _OWN or _has(given["sampler"], name)}
+    for first, last in (("hot", "cold"), ("start", "end")):
+        pair = [value for value in (given.pop(first, None), given.pop(last, None)) if value is not None]
+        if pair:  # one that was emptied is as the other
+            given[_OWN[first]] = [pair[0], pair[-1]]
     return {name: value for name, value in given.items() if value is not None}
 
 
-def _shown(service: Service, settings: SamplingSettings) -> dict[str, Any]:
-    """Settings as the controls hold them: who chooses by name, noise as a number."""
-    pipe = service.pipe
-    scorer = settings.scorer(pipe.critic, pipe.tokenizer.grid)
-    hot, cold = temperature_range(settings.temperature)
-    return dataclasses.asdict(settings) | {
-        "sampler": settings.chosen_sampler(pipe.critic is not None),
-        "selection_noise": scorer.selection_noise if isinstance(scorer, CriticScorer | ConfidenceScorer) else None,
-        "hot": hot,
-        "cold": cold,
-    }
+def _shown(settings: SamplingSettings, has_critic: bool) -> dict[str, Any]:
+    """Settings as the controls hold them: the sampler by name, noise as a number."""
+    (hot, cold), (start, end) = temperature_range(settings.temperature), settings.critic_window
+    return vars(settings.of(has_critic)) | {"hot": hot, "cold": cold, "start": start, "end": end}

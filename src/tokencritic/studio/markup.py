@@ -5,12 +5,13 @@ from html import escape
 
 from tokencritic.pipeline import TokenCriticPipeline
 from tokencritic.studio.service import Job, Service
-from tokencritic.studio.views import data_uri, names_of, panel, step_facts, traced_run
+from tokencritic.studio.views import data_uri, panel, step_facts, traced_run
 from tokencritic.studio.work import ImageSet
+from tokencritic.tokenizers.regions import grid_of
 
 _LEGEND = (
     '<p class="tc-legend"><span class="tc-scale">distrusted <i></i> trusted</span> '
-    '<span><i class="tc-hidden"></i> hidden</span> <span><i class="tc-taken"></i> taken back</span></p>'
+    '<span><i class="tc-hidden"></i> hidden</span> <span><i class="tc-taken"></i> re-masked</span></p>'
 )
 
 
@@ -24,7 +25,7 @@ def progress(job: Job, ahead: int) -> str:
     if job.state == "waiting":
         others = "one run is" if ahead == 1 else f"{ahead} runs are"
         return note("Waiting for the worker." if ahead == 0 else f"Waiting: {others} before this one.")
-    text = "Starting." if job.done == 0 else f"Step {job.done} of {job.total}."
+    text = "Starting." if job.done == 0 else f"Step {int(job.done)} of {job.total}."
     bar = f'<progress class="tc-bar" max="{job.total}" value="{job.done}" aria-label="steps done"></progress>'
     forming = ""
     if job.preview is not None:
@@ -44,7 +45,7 @@ def _images(service: Service, job: Job, number: int = 0) -> str:
     """A gallery with its downloads, the steps of the chosen image, and the command."""
     made, base = job.result.sets[number], f"studio/runs/{job.id}/{number}"
     count = len(made.images)
-    facts = f"{count} image{'s' if count > 1 else ''} in {made.seconds:.1f} s, {made.passes} network passes each"
+    facts = f"{count} image{'s' if count > 1 else ''} in {made.seconds:.1f} s, {made.nfe} NFE"
     if made.mean_score is not None:
         facts += f", the critic's mean score {made.mean_score:.3f}"
     links = [f'<a href="{base}/images.png" download="images.png">PNG of all</a>']
@@ -70,7 +71,7 @@ def _result(service: Service, job: Job, number: int, shown: str) -> str:
 def _gallery(pipe: TokenCriticPipeline, made: ImageSet, base: str, seed: int) -> str:
     """A button for each image."""
     buttons = []
-    for index, name in enumerate(names_of(pipe, made.labels)):
+    for index, name in enumerate(pipe.names(made.labels)):
         label = escape(f"{name}, seed {seed + index}")
         buttons.append(
             f'<button type="button" class="tc-thumb" data-index="{index}" aria-pressed="{str(index == 0).lower()}" '
@@ -84,7 +85,7 @@ def _steps(pipe: TokenCriticPipeline, made: ImageSet, base: str) -> str:
     """The steps of the chosen image under one slider."""
     known = [step_facts(made, image) for image in range(len(made.images))]
     if not known or not known[0]:
-        return note("The steps of images chosen among candidates are not shown.")
+        return note("Steps are shown of images on a grid of tokens that were not chosen among candidates.")
     count, tokens = len(known[0]), made.tokens.shape[1]
     at = (count - 1) // 2  # half done: there is most to see
     panels = "".join(
@@ -92,10 +93,10 @@ def _steps(pipe: TokenCriticPipeline, made: ImageSet, base: str) -> str:
         f'background-image:url({base}/steps_0.png)"></div><figcaption>{escape(name)}</figcaption></figure>'
         for row, name in enumerate(traced_run(pipe, made).rows)
     )
-    number, hidden, taken_back = known[0][at]
+    number, hidden, remasked = known[0][at]
     told = f"step {number}: nothing hidden any more"  # as `page.js` says it of the other steps
     if hidden:
-        told = f"step {number}: {hidden} of {tokens} tokens hidden next, {taken_back} of them taken back"
+        told = f"step {number}: {hidden} of {tokens} tokens hidden next, {remasked} of them re-masked"
     facts = escape(json.dumps(known, separators=(",", ":")))
     return (
         f'<section class="tc-viewer" aria-label="steps" data-tokens="{tokens}" data-facts="{facts}" '
@@ -124,20 +125,20 @@ def _look(service: Service, job: Job) -> str:
         "as the tokenizer gives it back": panel(pipe, before),
         "critic's score": panel(pipe, before, scored=True),
     }
-    text = f"Taken as {names_of(pipe, before.labels)[0]}. The critic's mean score is {before.mean_score:.3f}."
+    text = f"Taken as {pipe.names(before.labels)[0]}. The critic's mean score is {before.mean_score:.3f}."
     return note(text) + _figures(figures) + _LEGEND
 
 
 def _change(service: Service, job: Job) -> str:
-    """A picture before and after under one slider, the region drawn anew, their scores, and the steps between."""
+    """A picture before and after under one slider, the region resampled, their scores, and the steps between."""
     pipe, base, before, after = service.pipe, f"studio/runs/{job.id}/0", job.result.before, job.result.sets[0]
     assert before is not None
     changed = int((before.tokens != after.tokens).sum())
-    text = f"{changed} of {before.tokens.numel()} tokens changed, as {names_of(pipe, after.labels)[0]}, "
+    text = f"{changed} of {before.tokens.numel()} tokens changed, as {pipe.names(after.labels)[0]}, "
     text += f"in {after.seconds:.1f} s"
     figures = {}
     if job.result.region is not None:
-        figures["drawn anew"] = panel(pipe, before, region=job.result.region)
+        figures["resampled"] = panel(pipe, before, region=job.result.region)
     if before.scores is not None:
         text += f". The critic's mean score went from {before.mean_score:.3f} to {after.mean_score:.3f}"
         figures["score before"], figures["score after"] = (panel(pipe, made, scored=True) for made in (before, after))
@@ -174,11 +175,11 @@ def file_chooser(tab: str) -> str:
 
 def canvas(pipe: TokenCriticPipeline, picture: bytes) -> str:
     """A picture under a grid of its tokens, to be painted with a pointer or with arrow keys and space."""
-    rows, columns = pipe.tokenizer.grid
+    rows, columns = grid_of(pipe.tokenizer)
     cells = "".join(f'<div role="gridcell" class="tc-cell" data-i="{i}"></div>' for i in range(rows * columns))
     return (
-        '<p id="tc-how">Paint what is to be drawn anew: drag, or use the arrow keys and the space bar.</p>'
-        f'<div class="tc-canvas" role="grid" aria-label="region to draw anew" aria-describedby="tc-how" tabindex="0" '
+        '<p id="tc-how">Paint what is to be resampled: drag, or use the arrow keys and the space bar.</p>'
+        f'<div class="tc-canvas" role="grid" aria-label="region to resample" aria-describedby="tc-how" tabindex="0" '
         f'data-rows="{rows}" data-columns="{columns}" style="--columns:{columns}; background-image:url({data_uri(picture)})" '
         'onpointerdown="studio.paint(event)" onpointermove="studio.paint(event)" onkeydown="studio.key(event)">'
         f'{cells}</div><p class="tc-links"><button type="button" onclick="studio.mark(this, \'none\')">Clear</button> '

@@ -8,11 +8,11 @@ window.studio = (() => {
     const range = viewer.querySelector("input[type=range]");
     const chosen = Number(within(viewer, ".tc-result").dataset.chosen);
     const facts = JSON.parse(viewer.dataset.facts)[chosen];
-    const [number, hidden, takenBack] = facts[Number(range.value)];
+    const [number, hidden, remasked] = facts[Number(range.value)];
     viewer.style.setProperty("--at", range.value);
     const all = viewer.dataset.tokens;
     const text = hidden === 0 ? `step ${number}: nothing hidden any more`
-      : `step ${number}: ${hidden} of ${all} tokens hidden next, ${takenBack} of them taken back`;
+      : `step ${number}: ${hidden} of ${all} tokens hidden next, ${remasked} of them re-masked`;
     viewer.querySelector(".tc-facts").textContent = text;
     range.setAttribute("aria-valuetext", text);
   }
@@ -109,7 +109,7 @@ window.studio = (() => {
     event.preventDefault();
     canvas.dataset.at = at;
     cells.forEach((cell, i) => cell.classList.toggle("tc-cursor", i === at));
-    canvas.setAttribute("aria-label", `region to draw anew, row ${Math.floor(at / columns) + 1}, column ${at % columns + 1}`);
+    canvas.setAttribute("aria-label", `region to resample, row ${Math.floor(at / columns) + 1}, column ${at % columns + 1}`);
     count(canvas);
   }
 

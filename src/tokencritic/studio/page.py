@@ -29,6 +29,7 @@ def theme() -> Base:
 
 def build_page(service: Service) -> gr.Blocks:
     """The page on a service. Its events reach nobody but the page itself; the HTTP API is apart."""
+    no_grid = service.pipe.tokenizer.grid is None
     with gr.Blocks(title="Token-Critic studio", analytics_enabled=False) as page:
         gr.Markdown(f"# Token-Critic studio\n{_describe(service)}")
         with gr.Tabs() as tabs:
@@ -37,12 +38,15 @@ def build_page(service: Service) -> gr.Blocks:
             with gr.Tab("Compare", id="compare"):
                 compare_tab(service, page)
             with gr.Tab("Refine", id="refine"):
-                if service.pipe.critic is None:
-                    gr.Markdown("The model has no critic to refine with.")
+                if service.pipe.critic is None or no_grid:
+                    gr.Markdown("Refining here needs a critic, and tokens on a grid.")
                 else:
                     refine_tab(service, page, to_refine, tabs)
             with gr.Tab("Edit", id="edit"):
-                edit_tab(service, page, to_edit, tabs)
+                if no_grid:
+                    gr.Markdown("The tokens of the model have no grid: no region of an image can be edited.")
+                else:
+                    edit_tab(service, page, to_edit, tabs)
         page.load(None, js=_READY)
     page.queue(max_size=256, default_concurrency_limit=None, api_open=False)
     return page
@@ -50,9 +54,6 @@ def build_page(service: Service) -> gr.Blocks:
 
 def _describe(service: Service) -> str:
     tokenizer = service.pipe.tokenizer
-    height, width = tokenizer.grid
     critic = "with a critic" if service.pipe.critic is not None else "without a critic"
     size = tokenizer.image_size
-    return (
-        f"{size} x {size} pixels in {height} x {width} tokens, {service.pipe.generator.num_classes} classes, {critic}."
-    )
+    return f"{size} x {size} pixels in {tokenizer.num_tokens} tokens, {service.pipe.generator.num_classes} classes, {critic}."

@@ -1,25 +1,25 @@
 """What a client may ask for: plain values, as a page or a JSON holds them, checked and made into work."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
 from PIL import Image
 
 from tokencritic.errors import InputError
-from tokencritic.pipeline import TokenCriticPipeline
-from tokencritic.sampling.settings import SamplingSettings
-from tokencritic.studio.work import Compare, Edit, Generate, Look, Refine
+from tokencritic.pipeline import Given, TokenCriticPipeline
+from tokencritic.sampling.settings import REFINEMENT_RATIO, SamplingSettings
+from tokencritic.studio.work import Change, Generate
+from tokencritic.tokenizers.regions import grid_of
 
 
 @dataclass(frozen=True)
 class Limits:
     """How much one client, and all of them together, may ask for.
 
-    images, steps, candidates: of one job. passes: network passes of one job, over all its images.
+    images, steps, candidates: of one job. nfe: network evaluations of one job, over all its images.
     upload_bytes, upload_pixels: of one picture. waiting: jobs that wait for their turn. per_client: unfinished jobs of one
     page. wait_seconds: how long a job waits before it is given up. run_seconds: how long it may take.
     kept_runs, kept_pictures: how many are held in memory for those who ask for them later.
@@ -28,7 +28,7 @@ class Limits:
     images: int = 64
     steps: int = 128
     candidates: int = 16
-    passes: int = 50_000
+    nfe: int = 50_000
     upload_bytes: int = 16 * 2**20
     upload_pixels: int = 2**25
     waiting: int = 8
@@ -49,75 +49,71 @@ class Requests:
 
     def __init__(self, pipe: TokenCriticPipeline, limits: Limits) -> None:
         self.pipe, self.limits = pipe, limits
-        # Checks of type and range; what a setting means is checked where it is used.
-        self._checks: dict[str, Callable[[str, Any], Any]] = {
-            "sampler": _as_word,
-            "steps": partial(as_integer, low=1, high=limits.steps),
-            "temperature": _as_temperature,
-            "selection_noise": partial(as_number, low=0.0, high=1000.0),
-            "noise_on": _as_word,
-            "critic_from": partial(as_number, low=0.0, high=1.0),
-            "critic_until": partial(as_number, low=0.0, high=1.0),
-            "guidance": partial(as_number, low=0.0, high=100.0),
-            "candidates": partial(as_integer, low=1, high=limits.candidates),
-            "reject_by": _as_word,
+        # The kind of each setting, and its bounds; what a setting means is checked by the pipeline.
+        self._settings_of: dict[str, tuple[type, float, float]] = {
+            "sampler": (str, 0, 0),
+            "steps": (int, 1, limits.steps),
+            "temperature": (float, 0, 100),
+            "selection_noise": (float, 0, 1000),
+            "noise_kind": (str, 0, 0),
+            "critic_window": (tuple, 0, 1),
+            "early_noise": (float, 0, 1000),
+            "guidance": (float, 0, 100),
+            "candidates": (int, 1, limits.candidates),
+            "reject_by": (str, 0, 0),
         }
 
     def generate(self, values: Mapping[str, Any]) -> Generate:
         """values: `classes` (names or numbers; all in turn if none), `num`, `seed`, and the settings."""
-        _check_names(values, "classes", "num", "seed", *self._checks)
-        return self._new_images(Generate, values, (self._settings(values),))
+        _check_names(values, "classes", "num", "seed", *self._settings_of)
+        return self._new_images("generate", values, [values])
 
     def compare(self, values: Mapping[str, Any], variants: Sequence[Mapping[str, Any]]) -> Generate:
         """The same images in several ways. values: as for `generate`, without settings, which come in `variants`."""
         _check_names(values, "classes", "num", "seed")
         for variant in variants:
-            _check_names(variant, *self._checks)
-        return self._new_images(Compare, values, tuple(self._settings(variant) for variant in variants))
+            _check_names(variant, *self._settings_of)
+        return self._new_images("compare", values, variants)
 
-    def look(self, picture: Image.Image, values: Mapping[str, Any]) -> Look:
-        """values: `class`, or none to ask the classifier."""
+    def look(self, picture: Image.Image, values: Mapping[str, Any]) -> Change:
+        """What the critic thinks of a picture. values: `class`, or none to ask the classifier."""
         _check_names(values, "class")
         if self.pipe.critic is None:
             raise InputError("the model has no critic to say what it distrusts")
-        return Look(picture, self._label(values))
+        return Change("look", 0, picture, self._label(values))
 
-    def refine(self, picture: Image.Image, values: Mapping[str, Any]) -> Refine:
+    def refine(self, picture: Image.Image, values: Mapping[str, Any]) -> Change:
         """values: `class`, `ratio`, `seed`, and the settings."""
-        _check_names(values, "class", "ratio", "seed", *self._checks)
-        ratio = as_number("ratio", values.get("ratio", 0.6), 0.05, 1.0)
-        settings = self.pipe.refinement_settings(**self._given_settings(values))
+        _check_names(values, "class", "ratio", "seed", *self._settings_of)
+        ratio = as_number("ratio", values.get("ratio", REFINEMENT_RATIO), 0.05, 1.0)
+        settings = self.pipe.sampling.for_refinement(**self._given_settings(values))
         self._check_work(settings, 1, ratio)
-        return Refine(picture, self._label(values), ratio, self._seed(values), settings)
+        return Change("refine", self._seed(values), picture, self._label(values), settings, ratio)
 
-    def edit(self, picture: Image.Image, values: Mapping[str, Any]) -> Edit:
+    def edit(self, picture: Image.Image, values: Mapping[str, Any]) -> Change:
         """values: `region` (positions of tokens, row by row), `move` ([right, down] in tokens), `class`, `seed`, settings."""
-        _check_names(values, "region", "move", "class", "seed", *self._checks)
-        settings = self._settings(values)
+        _check_names(values, "region", "move", "class", "seed", *self._settings_of)
+        (height, width), settings = grid_of(self.pipe.tokenizer), self._settings(values)
         if settings.candidates > 1:
             raise InputError(f"candidates is {settings.candidates}; an edit is made without rejection, with 1")
         self._check_work(settings, 1)
-        height, width = self.pipe.tokenizer.grid
         region, move = values.get("region") or [], values.get("move") or [0, 0]
-        for name, value in (("region", region), ("move", move)):
-            if not isinstance(value, list | tuple):
-                raise InputError(f"{name} is {_short(value)}; expected a list of integers")
-        if len(region) > height * width:
-            raise InputError(f"region has {len(region)} entries; an image has {height * width} tokens")
-        positions = {as_integer("region", position, 0, height * width - 1) for position in region}
-        if len(move) != 2:
-            raise InputError(f"move has {len(move)} entries; expected two, how far right and how far down")
-        right = as_integer("move", move[0], 1 - width, width - 1)
-        down = as_integer("move", move[1], 1 - height, height - 1)
-        if not positions and (right, down) == (0, 0):
-            raise InputError("region is empty and nothing is moved; mark at least one token to draw anew")
+        for name, value, most in (("region", region, height * width), ("move", move, 2)):
+            if not isinstance(value, list | tuple) or len(value) > most:
+                raise InputError(f"{name} is {_short(value)}; expected a list of at most {most} integers")
+        positions = sorted({as_integer("region", position, 0, height * width - 1) for position in region})
+        bounds = zip(move, (width - 1, height - 1), strict=False)
+        moves = [as_integer("move", number, -most, most) for number, most in bounds]
+        if len(moves) != 2:
+            raise InputError(f"move has {len(moves)} entries; expected two, how far right and how far down")
+        if not positions and not any(moves):
+            raise InputError("region is empty and nothing is moved; mark at least one token to resample")
         marked = torch.zeros(height * width, dtype=torch.bool)
-        marked[sorted(positions)] = True
-        return Edit(picture, marked, (right, down), self._label(values), self._seed(values), settings)
+        marked[positions] = True
+        words = {"region": marked, "move": tuple(moves)}
+        return Change("edit", self._seed(values), picture, self._label(values), settings, **words)
 
-    def _new_images(
-        self, kind: type[Generate], values: Mapping[str, Any], variants: tuple[SamplingSettings, ...]
-    ) -> Generate:
+    def _new_images(self, kind: str, values: Mapping[str, Any], variants: Sequence[Mapping[str, Any]]) -> Generate:
         num = as_integer("num", values.get("num", 16), 1, self.limits.images)
         known, classes = self.pipe.generator.num_classes, values.get("classes")
         if isinstance(classes, int | str):
@@ -128,33 +124,34 @@ class Requests:
             raise InputError(f"classes has {len(classes)} entries; the model has {known}")
         turns = self._labels(classes) if classes else torch.arange(known)
         labels = turns.repeat(-(-num // len(turns)))[:num]
-        for settings in variants:
+        chosen = tuple(self._settings(variant) for variant in variants)
+        for settings in chosen:
             self._check_work(settings, num)
-        return kind(labels, tuple(turns.tolist()) if classes else None, self._seed(values, num), variants)
+        return Generate(kind, self._seed(values, num), labels, tuple(turns.tolist()) if classes else None, chosen)
 
     def _settings(self, values: Mapping[str, Any]) -> SamplingSettings:
         settings = self.pipe.settings(**self._given_settings(values))
         # By its name, so that a command line says it too.
-        return dataclasses.replace(settings, sampler=settings.chosen_sampler(self.pipe.critic is not None))
+        return dataclasses.replace(settings, sampler=settings.row(self.pipe.critic is not None).name)
 
     def _given_settings(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        given = {name: values[name] for name in self._checks if values.get(name) is not None}
-        return {name: self._checks[name](name, value) for name, value in given.items()}
+        given = {name: values[name] for name in self._settings_of if values.get(name) is not None}
+        return {name: _as_setting(name, value, *self._settings_of[name]) for name, value in given.items()}
 
     def _check_work(self, settings: SamplingSettings, num: int, refine_ratio: float | None = None) -> None:
         as_integer("steps", settings.steps, 1, self.limits.steps)  # a model's own defaults may lie beyond the limits
         as_integer("candidates", settings.candidates, 1, self.limits.candidates)
-        if settings.guidance != 1 and not has_guidance(self.pipe):
-            raise InputError(f"guidance is {settings.guidance}; this model was trained without it, only 1 is possible")
-        if settings.candidates > 1 and settings.reject_by not in self.pipe.parts:
-            raise InputError(f"reject_by is {settings.reject_by}, which the model does not have")
-        settings.scorer(self.pipe.critic, self.pipe.tokenizer.grid)  # raises where the critic is missing
-        passes = num * settings.passes(self.pipe.tokenizer.num_tokens, self.pipe.critic is not None, refine_ratio)
-        if passes > self.limits.passes:
+        nfe = num * self.pipe.nfe(settings, refine_ratio)
+        if nfe > self.limits.nfe:
             raise InputError(
-                f"that takes {passes} network passes; at most {self.limits.passes} are done at a time: "
+                f"that takes {nfe} network evaluations; at most {self.limits.nfe} are done at a time: "
                 "ask for fewer images, steps or candidates"
             )
+        tokens = torch.zeros(1, self.pipe.tokenizer.num_tokens, dtype=torch.int64)
+        # Raises what the pipeline would raise, without sampling anything.
+        self.pipe.token_batches(
+            tokens[:, 0], 0, settings, None if refine_ratio is None else Given(tokens, refine_ratio)
+        )
 
     def _label(self, values: Mapping[str, Any]) -> int | None:
         label = values.get("class")
@@ -172,11 +169,6 @@ class Requests:
 
     def _seed(self, values: Mapping[str, Any], num: int = 1) -> int:
         return as_integer("seed", values.get("seed", 0), 0, 2**63 - num)
-
-
-def has_guidance(pipe: TokenCriticPipeline) -> bool:
-    """Whether the generator was trained for classifier-free guidance."""
-    return pipe.generator.config.null_class
 
 
 def as_integer(name: str, value: Any, low: int, high: int) -> int:
@@ -197,19 +189,19 @@ def as_number(name: str, value: Any, low: float, high: float) -> float:
     return float(value)
 
 
-def _as_word(name: str, value: Any) -> str:
-    if not isinstance(value, str):
-        raise InputError(f"{name} is {_short(value)}; expected a word")
-    return value
-
-
-def _as_temperature(name: str, value: Any) -> float | tuple[float, float]:
-    if not isinstance(value, list | tuple):
-        return as_number(name, value, 0.0, 100.0)
-    if len(value) != 2:
-        raise InputError(f"temperature has {len(value)} entries; expected one number, or its start and end")
-    start, end = (as_number(name, part, 0.0, 100.0) for part in value)
-    return start if start == end else (start, end)
+def _as_setting(name: str, value: Any, kind: type, low: float, high: float) -> Any:
+    """A value of one kind, checked; a number may be a pair (start, end) for a temperature, and is one for `tuple`."""
+    if kind is int:
+        return as_integer(name, value, int(low), int(high))
+    if kind is str:
+        if not isinstance(value, str):
+            raise InputError(f"{name} is {_short(value)}; expected a word")
+        return value
+    if kind is float and not (name == "temperature" and isinstance(value, list | tuple)):
+        return as_number(name, value, low, high)
+    if not isinstance(value, list | tuple) or len(value) != 2:
+        raise InputError(f"{name} is {_short(value)}; expected its start and end")
+    return tuple(as_number(name, part, low, high) for part in value)
 
 
 def _check_names(values: Mapping[str, Any], *known: str) -> None:

@@ -9,21 +9,19 @@ import traceback
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 from PIL import Image
 from torch import Tensor
 
 from tokencritic.errors import InputError
-from tokencritic.pictures import image_grid
+from tokencritic.image_forms import read_picture
+from tokencritic.pictures.grids import image_grid
 from tokencritic.pipeline import TokenCriticPipeline
-from tokencritic.pretrained import place_of
-from tokencritic.sampling.settings import Sampler, SamplingSettings
 from tokencritic.studio.requests import Limits, Requests
-from tokencritic.studio.uploads import read_upload
 from tokencritic.studio.work import Result, Work, fit
 
+FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP")  # of pictures that clients may send
 State = Literal["waiting", "running", "done", "failed", "cancelled", "late"]
 
 _MOST_SHOWN = 16
@@ -58,7 +56,7 @@ class Job:
         self.id, self.client, self.work, self.submitted = secrets.token_urlsafe(16), client, work, now
         self.state: State = "waiting"
         self.message = ""
-        self.done, self.total = 0, 1
+        self.done, self.total = 0.0, 1
         self.preview: bytes | None = None
         self.result = Result()
         self.finished = threading.Event()
@@ -77,7 +75,7 @@ class Job:
         """Do the work; whatever happens, the job is finished afterwards. seconds: how long it may take."""
         self.state, end = "running", clock() + seconds
 
-        def watch(done: int, total: int, tokens: Tensor | None) -> None:
+        def watch(done: float, total: int, tokens: Tensor | None) -> None:
             if self._cancelled.is_set():
                 raise Cancelled
             if clock() > end:
@@ -139,10 +137,6 @@ class Service:
         self._worker = threading.Thread(target=self._work, name="studio", daemon=True)
         self._worker.start()
 
-    def own_settings(self, sampler: Sampler) -> SamplingSettings:
-        """What suits a sampler of this model."""
-        return own_settings(Path(place_of(self.model)), self.pipe, sampler)
-
     def submit(self, client: str, work: Work) -> Job:
         """Take work in, or raise `Busy` at once. Nothing waits here."""
         with self._changed:
@@ -199,7 +193,9 @@ class Service:
 
     def read_upload(self, data: bytes) -> Image.Image:
         """A file's bytes as a picture of the model's size."""
-        return fit(self.pipe, read_upload(data, self.limits.upload_bytes, self.limits.upload_pixels))
+        if not 0 < len(data) <= self.limits.upload_bytes:
+            raise InputError(f"the picture has {len(data)} bytes; expected 1 to {self.limits.upload_bytes}")
+        return fit(self.pipe, read_picture(io.BytesIO(data), "the picture", self.limits.upload_pixels, FORMATS))
 
     def keep_picture(self, client: str, image: Image.Image, name: str) -> Picture:
         """A picture to refine or edit. image: of any size, mode L or RGB."""
@@ -219,7 +215,7 @@ class Service:
 
     def command(self, job: Job, number: int = 0) -> str:
         """The command line that makes one of the image sets of a finished job."""
-        return job.work.command(self.model, self.pipe.class_names, job.result.sets[number])
+        return job.work.command(self.pipe, self.model, job.result.sets[number])
 
     def close(self) -> None:
         """Cancel everything and end the worker."""

@@ -12,13 +12,13 @@ import gradio as gr
 from PIL import ImageOps
 
 from tokencritic.errors import InputError
-from tokencritic.sampling.settings import Sampler
 from tokencritic.studio import controls, markup
 from tokencritic.studio.controls import QUIET, settings_controls, settings_values
 from tokencritic.studio.requests import as_integer
 from tokencritic.studio.service import Busy, Job, Service
 from tokencritic.studio.views import png
 from tokencritic.studio.work import Work
+from tokencritic.tokenizers.regions import grid_of
 
 _SECONDS = 0.15
 
@@ -130,11 +130,11 @@ def compare_tab(service: Service, page: gr.Blocks) -> None:
     with gr.Row():
         with gr.Column(min_width=280):
             inputs = [*_what_controls(service, 8)]
-        samplers: dict[str, Sampler] = {"A": "confidence", "B": "halton" if service.pipe.critic is None else "critic"}
+        samplers = {"A": "confidence", "B": "halton" if service.pipe.critic is None else "critic"}
         for name, sampler in samplers.items():
             with gr.Column(min_width=280):
                 gr.Markdown(f"### {name}")
-                inputs += settings_controls(service, service.own_settings(sampler))
+                inputs += settings_controls(service, service.pipe.sampling.for_sampler(sampler))
     tab.connect(tab.buttons("Compare"), inputs, make, markup.note("The same seeds, made in two ways."))
 
 
@@ -160,7 +160,7 @@ def refine_tab(service: Service, page: gr.Blocks, to_refine: gr.Button, tabs: gr
         return service.requests.look(service.picture(client, str(picture_id)).image, _class(service, name))
 
     def make(client: str, picture_id: Any, name: Any, share: Any, seed: Any, *values: Any) -> Work:
-        ratio = as_integer("share drawn again", share, 10, 90) / 100
+        ratio = as_integer("share resampled", share, 10, 90) / 100
         wanted = {"ratio": ratio, "seed": seed} | _class(service, name) | settings_values(values)
         return service.requests.refine(service.picture(client, str(picture_id)).image, wanted)
 
@@ -169,10 +169,10 @@ def refine_tab(service: Service, page: gr.Blocks, to_refine: gr.Button, tabs: gr
             picture = _picture_input(service, "refine", to_refine, tabs)
             label = controls.one_class(service, "Class of the picture")
             share = gr.Slider(
-                10, 90, value=60, step=5, label="Share drawn again, %", info="What the sampler trusts least"
+                10, 90, value=60, step=5, label="Share resampled, %", info="What the sampler trusts least"
             )
             inputs = [picture, label, share, controls.seed_control()]
-            inputs += settings_controls(service, service.pipe.refinement_settings(), refining=True, ranked=False)
+            inputs += settings_controls(service, service.pipe.sampling.for_refinement(), refining=True, ranked=False)
             button = tab.buttons("Refine")
         with gr.Column(scale=2, min_width=280):
             looked = gr.HTML(markup.note("Choose a picture, or make one and press Refine the chosen one."))
@@ -184,7 +184,7 @@ def refine_tab(service: Service, page: gr.Blocks, to_refine: gr.Button, tabs: gr
 def edit_tab(service: Service, page: gr.Blocks, to_edit: gr.Button, tabs: gr.Tabs) -> None:
     """The picture becomes a canvas; the button reads what was painted on it."""
     tab, tokenizer = Tab(service, page, "edit"), service.pipe.tokenizer
-    height, width = tokenizer.grid
+    height, width = grid_of(tokenizer)
 
     def to_canvas(request: gr.Request, picture_id: Any) -> str:
         try:
@@ -211,9 +211,9 @@ def edit_tab(service: Service, page: gr.Blocks, to_edit: gr.Button, tabs: gr.Tab
                 for name, most in (("right", width - 1), ("down", height - 1)):
                     label = f"Move {name}, tokens"
                     inputs.append(gr.Slider(-most, most, value=0, step=1, label=label, min_width=120))
-            inputs += [controls.one_class(service, "Class to draw"), controls.seed_control()]
+            inputs += [controls.one_class(service, "Class to sample"), controls.seed_control()]
             inputs += settings_controls(service, service.pipe.settings(candidates=1), ranked=False)
-            button = tab.buttons("Draw anew")
+            button = tab.buttons("Resample")
         with gr.Column(scale=2, min_width=280):
             tab.connect(button, inputs, make, js="(_, ...others) => [studio.region(), ...others]")
     picture.change(to_canvas, picture, canvas, **QUIET)

@@ -3,8 +3,6 @@
 import base64
 import io
 import tempfile
-from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +10,11 @@ from PIL import Image
 from torch import Tensor
 
 from tokencritic.errors import InputError
-from tokencritic.pictures import TracedRun, run_of, write_steps
 from tokencritic.pictures.panels import decode_for_panels, hidden_panels, magnify, score_panels, step_panels
+from tokencritic.pictures.steps import TracedRun, run_of, write_steps
 from tokencritic.pipeline import TokenCriticPipeline
 from tokencritic.studio.work import ImageSet
+from tokencritic.tokenizers.regions import grid_of
 
 ROOM = 160  # pixels of a panel; the page scales it to its width
 
@@ -32,20 +31,11 @@ def data_uri(content: bytes) -> str:
     return "data:image/png;base64," + base64.b64encode(content).decode("ascii")
 
 
-def names_of(pipe: TokenCriticPipeline, labels: Sequence[int]) -> list[str]:
-    """The classes by name, with their number where two have the same; by number alone where the model has no names."""
-    names = pipe.class_names
-    if not names:
-        return [f"class {label}" for label in labels]
-    uses = Counter(names)
-    return [names[label] if uses[names[label]] == 1 else f"{names[label]} ({label})" for label in labels]
-
-
 def traced_run(pipe: TokenCriticPipeline, made: ImageSet) -> TracedRun:
     """The steps as pictures know them, with the name of what is distrusted by."""
     if made.trace is None:
         raise InputError("the steps of these images are not known: they were chosen among candidates")
-    return run_of(made.settings.chosen_sampler(pipe.critic is not None), made.trace, made.settings.probabilities)
+    return run_of(made.settings.row(pipe.critic is not None).name, made.trace, made.settings.probabilities)
 
 
 def animation(pipe: TokenCriticPipeline, made: ImageSet) -> bytes:
@@ -53,16 +43,16 @@ def animation(pipe: TokenCriticPipeline, made: ImageSet) -> bytes:
     run = traced_run(pipe, made)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "steps.gif"
-        write_steps(file, run, pipe.tokenizer, names_of(pipe, made.labels[: run.num_images]))
+        write_steps(file, run, pipe.tokenizer, pipe.names(made.labels[: run.num_images]))
         return file.read_bytes()
 
 
 def step_facts(made: ImageSet, image: int) -> list[tuple[int, int, int]]:
-    """Each step of an image: its number, from 1 on, and how many tokens are hidden and taken back; [] if not known."""
+    """Each step of an image: its number, from 1 on, and how many tokens are hidden and re-masked; [] if not known."""
     steps = made.trace.steps if made.trace is not None else []
     if not steps or not 0 <= image < len(steps[0].proposal):
         return []
-    return [(step.index, int(step.hidden[image].sum()), int(step.taken_back[image].sum())) for step in steps]
+    return [(step.index, int(step.hidden[image].sum()), int(step.remasked[image].sum())) for step in steps]
 
 
 def steps_sheet(pipe: TokenCriticPipeline, made: ImageSet, image: int) -> Image.Image:
@@ -79,7 +69,7 @@ def panel(pipe: TokenCriticPipeline, made: ImageSet, *, scored: bool = False, re
 
     scored: under the critic's scores, which must be there. region: (n,) bool, greyed.
     """
-    grid = pipe.tokenizer.grid
+    grid = grid_of(pipe.tokenizer)
     pixels, size = decode_for_panels(made.tokens[:1], pipe.tokenizer, ROOM)
     if scored:
         assert made.scores is not None

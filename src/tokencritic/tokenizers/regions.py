@@ -9,10 +9,22 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from tokencritic.contracts import ImageTokenizer
 from tokencritic.errors import InputError
-from tokencritic.tokenizers.tokenizer import Tokenizer
 
 Box = tuple[int, int, int, int]
+
+
+def grid_of(tokenizer: ImageTokenizer) -> tuple[int, int]:
+    """(height, width) of the tokens; raises InputError for a tokenizer whose tokens have no grid."""
+    if tokenizer.grid is None:
+        raise InputError("the tokens of this model's tokenizer have no grid; regions and pictures of tokens need one")
+    return tokenizer.grid
+
+
+def token_side(tokenizer: ImageTokenizer) -> int:
+    """How many pixels a token has along each side."""
+    return (tokenizer.image_size + 2 * tokenizer.margin) // grid_of(tokenizer)[0]
 
 
 def pixels_in(boxes: Sequence[Box], size: int) -> Tensor:
@@ -30,18 +42,18 @@ def pixels_in(boxes: Sequence[Box], size: int) -> Tensor:
     return region
 
 
-def tokens_touched(pixels: Tensor, tokenizer: Tokenizer) -> Tensor:
+def tokens_touched(pixels: Tensor, tokenizer: ImageTokenizer) -> Tensor:
     """The tokens that have at least one of the pixels (h, w): (n,) bool."""
-    rows, columns = tokenizer.grid
+    rows, columns = grid_of(tokenizer)
     whole = F.pad(pixels, (tokenizer.margin,) * 4)
     cells = whole.unflatten(0, (rows, -1)).unflatten(2, (columns, -1))  # rows, pixels, columns, pixels
     return cells.any(3).any(1).flatten()
 
 
-def pixels_of(tokens: Tensor, tokenizer: Tokenizer) -> Tensor:
+def pixels_of(tokens: Tensor, tokenizer: ImageTokenizer) -> Tensor:
     """The pixels of some tokens (n,) bool: (h, w) bool."""
-    rows, columns = tokenizer.grid
-    whole = tokens.view(rows, columns).repeat_interleave(tokenizer.factor, 0).repeat_interleave(tokenizer.factor, 1)
+    side = token_side(tokenizer)
+    whole = tokens.view(grid_of(tokenizer)).repeat_interleave(side, 0).repeat_interleave(side, 1)
     return F.pad(whole, (-tokenizer.margin,) * 4)  # the outer tokens reach over the margin
 
 

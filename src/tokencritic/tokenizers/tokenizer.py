@@ -35,6 +35,7 @@ class Tokenizer(SavedModel, ImageTokenizer):
     """
 
     quantizer: Quantizer
+    grid: tuple[int, int]
 
     def __init__(self, config: Any, factor: int, margin: int = 0) -> None:
         """config: has `image_size`, `channels` and `codebook_size`. factor: pixels along each side of one token.
@@ -48,7 +49,8 @@ class Tokenizer(SavedModel, ImageTokenizer):
             raise InputError(f"image_size is {config.image_size}{around}; it must be a positive multiple of {factor}")
         self.factor, self.margin, side = factor, margin, size // factor
         self.image_size, self.channels, self.codebook_size = config.image_size, config.channels, config.codebook_size
-        self.grid, self.num_tokens, self.margin = (side, side), side * side, margin
+        self.grid = (side, side)  # pyright: ignore[reportIncompatibleVariableOverride]
+        self.num_tokens = side * side
 
     @property
     @abstractmethod

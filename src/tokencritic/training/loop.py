@@ -14,11 +14,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from tokencritic.data.order import ExampleOrder, hold_out
+from tokencritic.data.order import ExampleOrder, hold_out, spaced
 from tokencritic.distribution import Ranks, joined
 from tokencritic.errors import InputError
 from tokencritic.progress import Progress
@@ -69,8 +68,7 @@ class _Run:
                 f"{ranks.size} ranks times an accumulation of {settings.accumulation}"
             )
         self.train_rows, held_out = hold_out(task.num_rows, task.num_images, settings.held_out)
-        chosen = np.linspace(0, len(held_out), min(_MOST_VALIDATED, len(held_out)), endpoint=False).astype(int)
-        self.held_out = torch.from_numpy(held_out[chosen])
+        self.held_out = torch.from_numpy(spaced(held_out, _MOST_VALIDATED))
         self.order = ExampleOrder(len(self.train_rows), settings.batch_size, settings.seed)
         self.total = settings.length(len(self.train_rows))
         self.folder = RunFolder(run, task, settings, ranks)

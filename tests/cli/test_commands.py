@@ -79,12 +79,23 @@ def test_official_weights_become_a_model_that_samples(model, tmp_path):
 
 def test_tokenizing_is_killed_and_goes_on_to_the_same_bytes(tokenizer, images, tmp_path):
     whole, cut = tmp_path / "whole", tmp_path / "cut"
-    done = run("tokenize", tokenizer, images, "--out", whole, "--passes", 2, "--crop", "random", "--flip", "true")
+    done = run("tokenize", tokenizer, images, "--out", whole, "--crops_per_image", 2, "--crop", "random", "--flip")
     assert done.returncode == 0, done.stderr
     assert f"wrote {whole}: 18000 images of 4 tokens, 3 classes" in done.stdout
-    arguments = ["tokenize", tokenizer, images, "--out", cut, "--passes", 2, "--crop", "random", "--flip", "true"]
+    arguments = [
+        "tokenize",
+        tokenizer,
+        images,
+        "--out",
+        cut,
+        "--crops_per_image",
+        2,
+        "--crop",
+        "random",
+        "--flip",
+    ]
     first = subprocess.Popen([COMMAND, *map(str, arguments)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while first.poll() is None and len(list(cut.glob(".parts/*.npz"))) < 2:
+    while first.poll() is None and len(list(cut.glob(".chunks/*.npz"))) < 2:
         pass
     first.send_signal(signal.SIGKILL)
     first.wait()
@@ -107,7 +118,7 @@ def test_bad_input_is_one_line_and_nothing_is_written(refused, model, tokenizer,
         ("sample", model, "--stepz", 3): "unrecognized arguments: --stepz 3",
         ("sample", model, "--classes", "cat"): "--classes holds 'cat'",
         ("sample", model, "--temperature", 1, 2, 3): "--temperature has 3 numbers",
-        ("sample", model, "--critic_until", 1): "critic_until is 1.0; it must be 0 or more, and less than 1",
+        ("sample", model, "--critic_window", 1): "--critic_window has 1 numbers; give a start and an end",
         ("sample", model, "--sampler", "critic"): "sampler is critic but the model has none",
         ("sample", model, "--device", "cuda:7"): "--device is cuda:7, which cannot be used here",
         ("sample", tmp_path): "has no pipeline.json",
@@ -118,7 +129,7 @@ def test_bad_input_is_one_line_and_nothing_is_written(refused, model, tokenizer,
         ("sample",): "required: model",
         ("tokenize", tokenizer, tmp_path / "nowhere", "--out", out): "nowhere does not exist",
         ("tokenize", tmp_path, images, "--out", out): "has no config.json",
-        ("tokenize", tokenizer, images, "--out", out, "--passes", 0): "passes is 0",
+        ("tokenize", tokenizer, images, "--out", out, "--crops_per_image", 0): "crops_per_image is 0",
         ("tokenize", tokenizer, images): "required",
         ("import-maskgit", "--generator", broken, "--tokenizer", broken, "--out", out): "broken",
         ("import-maskgit", "--generator", checkpoint, "--tokenizer", checkpoint, "--out", out): "maskgit_checkpoint",
