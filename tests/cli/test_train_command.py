@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import yaml
 
+from tokencritic.cli.arguments import field_help
 from tokencritic.cli.main import main
-from tokencritic.cli.preset_flags import field_help
 from tokencritic.models.critic import Critic, CriticConfig
 from tokencritic.models.generator import Generator
 from tokencritic.presets import find_preset
@@ -213,7 +213,7 @@ def test_help_shows_every_setting_and_a_list_of_presets_does_not_wait_for_torch(
     text = " ".join(capsys.readouterr().out.split())
     for flag in ("--model.width", "--objective.shift", "--optimizer.ema", "--training.held_out", "--crop", "--run"):
         assert flag in text
-    assert "each image is moved by up to so many pixels along each side, at random (type: int, default: 3)" in text
+    assert "each image is moved by up to so many pixels along each side, at random (default: 3)" in text
     code = (
         "import sys; from tokencritic.cli.main import main\ntry: main(['train', '--help'])\nexcept SystemExit: pass\n"
     )
@@ -226,7 +226,7 @@ def test_help_shows_every_setting_and_a_list_of_presets_does_not_wait_for_torch(
 
 def test_help_comes_from_the_docstrings():
     assert field_help(TokenizerObjective)["discriminator_levels"] == "its size"
-    assert field_help(TokenizerObjective)["absolute"] == "of the pixel errors"
+    assert field_help(TokenizerObjective)["commitment"] == "draws latents to codes"
     helps = field_help(CriticConfig)
     assert helps["num_classes"] == "0 for a model without classes"  # from the class it extends
-    assert helps["reads_mask"].startswith("the critic is also told")
+    assert helps["reads_mask"].startswith("the critic also reads")

@@ -8,7 +8,6 @@ import torch
 from tokencritic.errors import InputError
 from tokencritic.training.tokenizer_losses import (
     PatchDiscriminator,
-    adaptive_weight,
     affinity_entropy,
     commitment_error,
     discriminator_loss,
@@ -69,19 +68,6 @@ def test_the_penalty_is_of_each_image_alone_and_works_without_gradients_around()
         penalty = gradient_penalty(lambda x: x.flatten(1) ** 2, images)
     assert penalty.tolist() == [4.0, 16.0, 36.0]
     assert not images.requires_grad
-
-
-def test_the_adaptive_weight_is_the_ratio_of_gradient_lengths() -> None:
-    layer = torch.tensor([1.0, 1.0], requires_grad=True)
-    likeness = (torch.tensor([3.0, 4.0]) * layer).sum()  # gradient of length 5
-    adversarial = 0.5 * layer[0]
-    weight = adaptive_weight(likeness, adversarial, layer)
-    assert weight.item() == pytest.approx(10, rel=1e-4)
-    assert not weight.requires_grad
-    assert adaptive_weight(likeness, 0 * layer[0], layer).item() == pytest.approx(1e4)
-    assert adaptive_weight(likeness, adversarial, layer, limit=2).item() == 2
-    (likeness + weight * adversarial).backward()  # the graph is still whole
-    assert layer.grad is not None
 
 
 def test_the_discriminator_gives_one_logit_per_patch() -> None:

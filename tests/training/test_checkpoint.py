@@ -77,7 +77,10 @@ def test_the_newest_the_best_and_every_nth_checkpoint_are_kept(tmp_path, monkeyp
 @pytest.mark.parametrize(
     ("largest", "message"),
     [
-        ("checkpoints/000000003/state.safetensors", r"could not be written: .*File too large.*still has the ones before"),
+        (
+            "checkpoints/000000003/state.safetensors",
+            r"could not be written: .*File too large.*still has the ones before",
+        ),
         ("generator/model.safetensors", r"model.safetensors could not be written: .*File too large"),
     ],
 )

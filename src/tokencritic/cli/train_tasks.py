@@ -13,7 +13,6 @@ from tokencritic.data.sources import open_source
 from tokencritic.data.tokens import TokenArrays
 from tokencritic.data.transforms import Preprocess
 from tokencritic.errors import InputError
-from tokencritic.export import read_run
 from tokencritic.models.classifier import Classifier
 from tokencritic.models.critic import CriticConfig
 from tokencritic.models.generator import Generator
@@ -24,6 +23,7 @@ from tokencritic.training.classifier_task import ClassifierTask
 from tokencritic.training.critic_task import CriticTask, make_critic
 from tokencritic.training.generator_task import GeneratorTask
 from tokencritic.training.perceptual import Lpips
+from tokencritic.training.run_folder import TrainingRun
 from tokencritic.training.task import Task
 from tokencritic.training.token_rows import sizes_of
 from tokencritic.training.tokenizer_task import TokenizerTask
@@ -77,10 +77,8 @@ def _critic(settings: Any, preset: Any, given: Namespace) -> Task:
         shared = {name: vars(own)[name] for name in ("width", "heads", "mlp_width", "norm_first")}
         config = follow(config, preset.model, shared, "that of the generator, whose trunk is the start,")
         if config.layers > own.layers and config.layers != preset.model.layers:
-            asked = f"--model.layers is {config.layers}"
-            raise InputError(
-                f"{asked} but the generator, whose trunk is the start, has {own.layers}; give at most that"
-            )
+            most = f"the generator, whose trunk is the start, has {own.layers}"
+            raise InputError(f"--model.layers is {config.layers} but {most}; give at most that")
         config = dataclasses.replace(config, layers=min(config.layers, own.layers))
     tokenizer = load_part(given.tokenizer, "tokenizer") if given.tokenizer else tokenizer_beside(given.generator)
     torch.manual_seed(settings.training.seed)
@@ -126,7 +124,7 @@ def check_origin(place: str, arrays: TokenArrays) -> None:
     """A generator that lies in its run was trained on tokens of the same tokenizer."""
     for folder in (Path(place), Path(place).parent):
         if (folder / "run.json").is_file():
-            learned, made = read_run(folder).facts.get("tokenizer_fingerprint"), arrays.tokenizer_fingerprint
+            learned, made = TrainingRun.read(folder).facts.get("tokenizer_fingerprint"), arrays.tokenizer_fingerprint
             if learned not in (None, made):
                 raise InputError(
                     f"--generator {place} learned tokens of tokenizer {learned[:16]}, and those of --data were made with "

@@ -47,7 +47,6 @@ PAPER_TRAINING = replace(_LONG, steps=STEPS, precision="bfloat16", log_every=100
 TOKENIZER = ImagePreset(
     model=vqgan.PAPER_256,
     objective=TokenizerObjective(
-        squared=1.0,
         absolute=0.0,
         commitment=0.25,
         entropy=0.1,

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tokencritic.data.images import ImageBatches
-from tokencritic.errors import InputError
+from tokencritic.errors import InputError, check_at_least
 from tokencritic.models.classifier import Classifier
 from tokencritic.randomness import example_seeds
 from tokencritic.training.task import Loss, Task
@@ -28,8 +28,7 @@ class ClassifierObjective:
     def __post_init__(self) -> None:
         if not 0 <= self.label_smoothing < 1:
             raise InputError(f"label_smoothing is {self.label_smoothing}; it must lie in [0, 1)")
-        if self.shift < 0:
-            raise InputError(f"shift is {self.shift}; it must be 0 or more")
+        check_at_least(0, shift=self.shift)
 
 
 class ClassifierTask(Task[Classifier]):

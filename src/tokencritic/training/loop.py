@@ -49,6 +49,9 @@ def train(
         with made.folder.claimed():
             made.restore(settings_text)
             made.end(made.go(asked))
+        del (
+            made
+        )  # DDP must release the group before it is destroyed: DDP's destructor would wait for it with the GIL held
 
 
 class _Run:

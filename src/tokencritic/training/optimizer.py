@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from tokencritic.distribution import local, whole
-from tokencritic.errors import InputError
+from tokencritic.errors import InputError, check_at_least
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,7 @@ class OptimizerSettings:
                 raise InputError(f"{name} is {value}; it must be positive")
         if not (len(self.betas) == 2 and all(0 <= beta < 1 for beta in self.betas)):
             raise InputError(f"betas is {self.betas}; it must be two numbers in [0, 1)")
-        if not self.weight_decay >= 0:
-            raise InputError(f"weight_decay is {self.weight_decay}; it must be 0 or more")
+        check_at_least(0, weight_decay=self.weight_decay)
         if not (0 <= self.warmup < 1 and 0 <= self.ema < 1):
             raise InputError(f"warmup is {self.warmup} and ema {self.ema}; both must lie in [0, 1)")
         if self.schedule not in ("cosine", "constant"):

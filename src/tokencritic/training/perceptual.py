@@ -73,17 +73,13 @@ class Lpips(nn.Module):
 
     def forward(self, images: Tensor, others: Tensor) -> Tensor:
         """(b, c, h, w) both, in [0, 1], c 1 or 3, at least 32 pixels -> (b,), 0 where they are the same."""
-        if images.shape != others.shape or images.ndim != 4 or images.shape[1] not in (1, 3):
-            raise InputError(
-                f"images of shapes {tuple(images.shape)} and {tuple(others.shape)}; expected two of (b, 1 or 3, h, w)"
-            )
+        shapes = tuple(images.shape), tuple(others.shape)
+        if shapes[0] != shapes[1] or images.ndim != 4 or images.shape[1] not in (1, 3):
+            raise InputError(f"images of shapes {shapes[0]} and {shapes[1]}; expected two of (b, 1 or 3, h, w)")
         if min(images.shape[2:]) < _SMALLEST:
-            raise InputError(
-                f"images of {tuple(images.shape[2:])} pixels are too small for LPIPS; it needs {_SMALLEST}"
-            )
+            raise InputError(f"images of {shapes[0][2:]} pixels are too small for LPIPS; it needs {_SMALLEST}")
         total = images.new_zeros(len(images))
-        pairs = zip(self._features(images), self._features(others), self.heads, strict=True)
-        for one, other, head in pairs:
+        for one, other, head in zip(self._features(images), self._features(others), self.heads, strict=True):
             total = total + (one - other).square().mul(head.view(-1, 1, 1)).sum(1).mean((1, 2))
         return total
 
@@ -103,10 +99,8 @@ def _our_names(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     ours: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
         if match := re.fullmatch(r"AlexNet_0\.Conv_(\d)\.(kernel|bias)", name):
-            kernel = match[2] == "kernel"
-            ours[f"trunk.{match[1]}.{'weight' if kernel else 'bias'}"] = (
-                tensor.permute(3, 2, 0, 1) if kernel else tensor
-            )
+            name, tensor = ("weight", tensor.permute(3, 2, 0, 1)) if match[2] == "kernel" else ("bias", tensor)
+            ours[f"trunk.{match[1]}.{name}"] = tensor
         elif match := re.fullmatch(r"net\.slice(\d)\.\d+\.(weight|bias)", name):
             ours[f"trunk.{int(match[1]) - 1}.{match[2]}"] = tensor
         elif match := re.fullmatch(r"NetLinLayer_(\d)\.Conv_0\.kernel|lin(\d)\.model\.1\.weight", name):

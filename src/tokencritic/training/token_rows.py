@@ -66,20 +66,16 @@ class TokenRows:
 
 def sizes_of(arrays: TokenArrays) -> dict[str, int]:
     """What a model for these tokens must have, by the names of its config."""
-    sizes = {"num_tokens": arrays.tokens.shape[1], "codebook_size": arrays.codebook_size}
-    return {**sizes, "num_classes": len(arrays.class_names)}
+    num_tokens, num_classes = arrays.tokens.shape[1], len(arrays.class_names)
+    return {"num_tokens": num_tokens, "codebook_size": arrays.codebook_size, "num_classes": num_classes}
 
 
 def check_fit(what: str, model: MaskedGenerator | TokenCritic, arrays: TokenArrays) -> None:
     """Raises InputError unless the model has the tokens' sizes; it may be one without classes."""
-    own = {
-        "num_tokens": model.num_tokens,
-        "codebook_size": model.codebook_size,
-        "num_classes": model.num_classes or None,
-    }
-    for name, right in sizes_of(arrays).items():
-        if own[name] not in (None, right):
-            raise InputError(f"the {what}'s {name} is {own[name]} but the tokens' is {right}; they must be equal")
+    own = (model.num_tokens, model.codebook_size, model.num_classes or None)
+    for (name, right), value in zip(sizes_of(arrays).items(), own, strict=True):
+        if value not in (None, right):
+            raise InputError(f"the {what}'s {name} is {value} but the tokens' is {right}; they must be equal")
 
 
 class TokenTask(Task[Any]):
@@ -89,13 +85,7 @@ class TokenTask(Task[Any]):
     """
 
     def __init__(
-        self,
-        model: Any,
-        arrays: TokenArrays,
-        objective: Any,
-        tokenizer: Tokenizer | None,
-        seed: int,
-        *others: Any,
+        self, model: Any, arrays: TokenArrays, objective: Any, tokenizer: Tokenizer | None, seed: int, *others: Any
     ) -> None:
         check_fit(self.name, model, arrays)
         if tokenizer is not None:

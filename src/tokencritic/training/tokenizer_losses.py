@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tokencritic.errors import InputError
+from tokencritic.errors import check_at_least
 
 
 def commitment_error(latents: Tensor, quantized: Tensor) -> Tensor:
@@ -49,15 +49,6 @@ def gradient_penalty(discriminator: Callable[[Tensor], Tensor], images: Tensor) 
     return gradient.square().flatten(1).sum(1)
 
 
-def adaptive_weight(likeness: Tensor, adversarial: Tensor, last_layer: Tensor, limit: float = 1e4) -> Tensor:
-    """The weight that gives the adversarial loss as much pull on the decoder's last layer as the likeness losses have.
-
-    likeness, adversarial: scalars that depend on `last_layer`, a parameter. Returns a scalar without gradient, up to `limit`.
-    """
-    pulls = [torch.autograd.grad(loss, last_layer, retain_graph=True)[0].norm() for loss in (likeness, adversarial)]
-    return (pulls[0] / (pulls[1] + 1e-6)).clamp(max=limit).detach()
-
-
 class PatchDiscriminator(nn.Module):
     """Strided convolutions that end in one logit per patch, higher = more real.
 
@@ -68,9 +59,7 @@ class PatchDiscriminator(nn.Module):
 
     def __init__(self, channels: int, filters: int = 64, levels: int = 3) -> None:
         super().__init__()
-        for name, value in (("channels", channels), ("filters", filters), ("levels", levels)):
-            if value < 1:
-                raise InputError(f"{name} is {value}; it must be at least 1")
+        check_at_least(1, channels=channels, filters=filters, levels=levels)
         layers: list[nn.Module] = []
         width = channels
         for level in range(levels):

@@ -10,7 +10,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from tokencritic.data.images import ImageBatches
-from tokencritic.errors import InputError
+from tokencritic.errors import check_at_least
 from tokencritic.image_forms import to_pil
 from tokencritic.pictures.grids import image_grid
 from tokencritic.randomness import example_seeds, torch_rng
@@ -30,15 +30,14 @@ _SETTLED = 0.8  # of a run; after it no code is re-seeded, so that decoder and a
 class TokenizerObjective:
     """The weight of each term.
 
-    squared, absolute: of the pixel errors. commitment: draws latents to codes. entropy: sharp choices, even use.
+    absolute: of the absolute pixel error; that of the squared one is 1. commitment: draws latents to codes. entropy: sharp
+    choices, even use.
     perceptual: LPIPS. perceptual_scale: how many times both images are enlarged for it, as it is blind to small ones.
     perceptual_after: the step at which it joins in; on small images it costs most of a step. adversarial: of the patch
-    discriminator. adaptive: multiply it by what balances its pull on the decoder. adversarial_after: the step at which it
-    joins in.
+    discriminator. adversarial_after: the step at which it joins in.
     gradient_penalty: R1, every 16th step. discriminator_filters, _levels: its size. discriminator_rate: its learning rate.
     """
 
-    squared: float = 1.0
     absolute: float = 0.2
     commitment: float = 0.025
     entropy: float = 0.0
@@ -46,7 +45,6 @@ class TokenizerObjective:
     perceptual_scale: int = 1
     perceptual_after: int = 0
     adversarial: float = 0.0
-    adaptive: bool = False
     adversarial_after: int = 1000
     gradient_penalty: float = 0.0
     discriminator_filters: int = 16
@@ -54,8 +52,7 @@ class TokenizerObjective:
     discriminator_rate: float = 5e-4
 
     def __post_init__(self) -> None:
-        if self.perceptual_scale < 1:
-            raise InputError(f"perceptual_scale is {self.perceptual_scale}; it must be at least 1")
+        check_at_least(1, perceptual_scale=self.perceptual_scale)
 
 
 class TokenizerTask(Task[Tokenizer]):
@@ -101,18 +98,23 @@ class TokenizerTask(Task[Tokenizer]):
         weights = self.objective
         squared = (out.reconstruction - images).square().flatten(1).mean(1)  # b
         absolute = (out.reconstruction - images).abs().flatten(1).mean(1)  # less blur than the squared error alone
-        likeness = weights.squared * squared + weights.absolute * absolute
+        total = squared + weights.absolute * absolute
         if self.perceptual is not None and step >= weights.perceptual_after:
-            pair = (_enlarged(side, weights.perceptual_scale) for side in (out.reconstruction, images))
-            likeness = likeness + weights.perceptual * self.perceptual(*pair)
+            pair = [out.reconstruction, images]
+            if weights.perceptual_scale > 1:
+                pair = [F.interpolate(side, scale_factor=weights.perceptual_scale, mode="bilinear") for side in pair]
+            total = total + weights.perceptual * self.perceptual(*pair)
         commitment = losses.commitment_error(out.latents, out.quantized).flatten(1).mean(1)
-        total = likeness + weights.commitment * commitment
+        total = total + weights.commitment * commitment
         if weights.entropy:
             latents = out.latents.permute(0, 2, 3, 1).flatten(0, 2)
             distances = squared_distances(latents, self.model.quantizer.codebook)
             total = total + weights.entropy * losses.affinity_entropy(distances).view(len(images), -1).mean(1)
         if self.discriminator is not None and step >= self.objective.adversarial_after:
-            total = total + self._fooling(self.discriminator, out.reconstruction, likeness.mean())
+            self.discriminator.requires_grad_(False)
+            fooling = losses.fooling_loss(self.discriminator(out.reconstruction)).flatten(1).mean(1)  # b
+            self.discriminator.requires_grad_(True)
+            total = total + weights.adversarial * fooling
         # In float32, whatever the precision of the step: what is done with them is not part of it.
         self._seen.append((images, out.reconstruction.detach().float(), out.latents.detach().float(), out.tokens))
         return Loss(total, {"squared_error": squared.mean(), "perplexity": perplexity(self.upkeep.counts)})
@@ -157,15 +159,6 @@ class TokenizerTask(Task[Tokenizer]):
     def _images(self, rows: Tensor, step: int | None) -> Tensor:
         return self.images(rows, step).to(self.upkeep.counts.device)
 
-    def _fooling(self, discriminator: PatchDiscriminator, reconstruction: Tensor, likeness: Tensor) -> Tensor:
-        discriminator.requires_grad_(False)
-        fooling = losses.fooling_loss(discriminator(reconstruction)).flatten(1).mean(1)  # b
-        discriminator.requires_grad_(True)
-        weight = self.objective.adversarial
-        if self.objective.adaptive:
-            weight = weight * losses.adaptive_weight(likeness, fooling.mean(), self.model.last_layer)
-        return weight * fooling
-
     def _train_discriminator(self, discriminator: PatchDiscriminator, step: int, images: Tensor, fakes: Tensor) -> None:
         loss = losses.discriminator_loss(discriminator(images), discriminator(fakes)).mean()
         if self.objective.gradient_penalty and step % _PENALTY_EVERY == 0:
@@ -179,8 +172,3 @@ class TokenizerTask(Task[Tokenizer]):
                 parameter.grad /= dist.get_world_size()
         self.optimizer.step()
         self.optimizer.zero_grad()
-
-
-def _enlarged(images: Tensor, times: int) -> Tensor:
-    """(b, c, h, w) -> (b, c, times h, times w), bilinear."""
-    return images if times == 1 else F.interpolate(images, scale_factor=times, mode="bilinear")
