@@ -73,13 +73,13 @@ def test_what_tuning_found_is_for_these_very_weights(name):
     assert pipe.defaults == pipe.sampling.tuned("critic", 27).settings
 
 
-def test_every_verb_works_offline(alone):
-    few = ("--num", 130, "--steps", 2, "--metrics", "fid,accuracy", "--resamples", 0)
-    call("sample", "fashion-mnist", "--num", 2, "--steps", 3, "--out", "samples")
+def test_every_command_works_offline(alone):
+    few = ("--num", 130, "--steps", 4, "--metrics", "fid,accuracy", "--resamples", 0)
+    call("sample", "fashion-mnist", "--num", 2, "--steps", 4, "--out", "samples")
     call("refine", "fashion-mnist", "samples/000000_class0.png", "--steps", 2, "--out", "refined")
-    call("edit", "fashion-mnist", "samples/000000_class0.png", "--region", "0,0,14,14", "--steps", 2, "--num", 1)
+    call("edit", "fashion-mnist", "samples/000000_class0.png", "--region", "0,0,14,14", "--steps", 4, "--num", 1)
     call("evaluate", "fashion-mnist", *few, "--out", "found.json")
-    call("sweep", "fashion-mnist", "--num", 130, "--steps", 2, "--metrics", "fid", "--resamples", 0, "--out", "sweep")
+    call("sweep", "fashion-mnist", "--num", 130, "--steps", 4, "--metrics", "fid", "--resamples", 0, "--out", "sweep")
     run = ("--generator", "fashion-mnist", "--run", "run", "--steps", 2, "--training.batch_size", 4)
     call("train", "critic", "fashion-mnist", *run)
     found = json.loads((alone / "found.json").read_text())["results"]["value"]

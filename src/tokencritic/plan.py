@@ -75,3 +75,15 @@ def num_masked_table(num_tokens: int, steps: int, first_ratio: float = 1.0) -> l
         raise InputError(f"first_ratio is {first_ratio}; it must lie in (0, 1]")
     ratios = (first_ratio * max(0.0, math.cos(0.5 * math.pi * done / steps)) for done in range(steps + 1))
     return [max(0, math.ceil(num_tokens * (ratio - ROUNDING))) for ratio in ratios]
+
+
+def in_window(window: tuple[float, float], step: Step) -> bool:
+    """Whether t/T lies in (end, start] when the step begins."""
+    start, end = window
+    return end < step.time <= start
+
+
+def check_window(window: tuple[float, float]) -> None:
+    """A critic window is (start, end) with 0 <= end < start <= 1."""
+    if len(window) != 2 or not 0 <= window[1] < window[0] <= 1:
+        raise InputError(f"critic_window is {window}; it must be a start and an end with 0 <= end < start <= 1")

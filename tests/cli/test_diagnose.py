@@ -75,7 +75,7 @@ def test_it_writes_what_the_library_measures(pipe, model, tokens, tmp_path, caps
     assert found["held_out"] == {"share": 0.1, "proposal_temperature": [1.5, 0.5], **known(report)}
     assert list(found["sampling"]) == ["critic", "confidence"]
     for sampler, noise in (("critic", 0.3), ("confidence", 4.5)):
-        settings = pipe.settings(3, sampler=sampler)
+        settings = pipe.settings(steps=3, sampler=sampler)
         watched = sampling_report(watch(pipe, torch.arange(12) % 3, torch.arange(5, 17), settings))
         some = found["sampling"][sampler]
         assert {name: some[name] for name in watched} == known(watched)

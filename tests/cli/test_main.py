@@ -13,7 +13,7 @@ def run(*arguments):
 
 
 def test_help_and_version():
-    assert run("--help").stdout.startswith("usage: token-critic VERB")
+    assert run("--help").stdout.startswith("usage: token-critic COMMAND")
     assert run("--help").stdout == run().stdout
     assert run("--version").stdout.startswith("token-critic 0.")
 
@@ -24,10 +24,10 @@ def test_help_does_not_wait_for_heavy_imports():
     assert not {"torch", "numpy", "jsonargparse", "PIL", "matplotlib", "huggingface_hub"} & set(loaded)
 
 
-def test_an_unknown_verb_is_one_line_and_exit_code_2():
+def test_an_unknown_command_is_one_line_and_exit_code_2():
     done = run("sampel")
     assert done.returncode == 2
-    assert done.stderr == "token-critic: unknown verb 'sampel'; `token-critic --help` lists them\n"
+    assert done.stderr == "token-critic: unknown command 'sampel'; `token-critic --help` lists them\n"
     assert done.stdout == ""
 
 

@@ -69,7 +69,7 @@ def test_training_lowers_fid_and_raises_the_accuracy(place, measured, tmp_path):
 
 
 def test_tuning_is_no_worse_than_where_it_began_and_the_others_run(place, measured, tmp_path):
-    call("tune", place / "model", *measured, "--sampler", "critic", "--passes", 11, "--budget", 600, "--first", 50)
+    call("tune", place / "model", *measured, "--sampler", "critic", "--nfe", 11, "--budget", 600, "--first", 50)
     evidence = json.loads((place / "model/tuning-critic-11.json").read_text())
     assert json.loads((place / "model/pipeline.json").read_text())["sampling"]["sampler"] == "critic"
     fids = [trial["fid"] for trial in evidence["trials"]]
@@ -94,29 +94,28 @@ def test_tuning_is_no_worse_than_where_it_began_and_the_others_run(place, measur
         "--steps",
         3,
         "--few_samples",
-        "true",
         "--out",
         tmp_path / "c",
     )
 
 
-def test_samplers_are_compared_at_equal_passes(place, measured, tmp_path):
-    few = ("--num", 60, "--few_samples", "true", "--metrics", "fid", "--resamples", 0)
-    call("compare", place / "model", *measured, *few, "--passes", 5, 11, "--out", tmp_path)
-    with (tmp_path / "comparison.csv").open() as file:
-        rows = [(row["sampler"], int(row["passes"]), int(row["steps"])) for row in csv.DictReader(file)]
-    assert [row[0] for row in rows] == ["confidence", "critic", "chance"] * 2
+def test_samplers_are_compared_at_equal_nfe(place, measured, tmp_path):
+    few = ("--num", 60, "--few_samples", "--metrics", "fid", "--resamples", 0)
+    call("compare", place / "model", *measured, *few, "--nfe", 5, 11, "--out", tmp_path)
+    results = json.loads((tmp_path / "comparison.json").read_text())["results"]
+    rows = [[result["row"][name] for name in ("sampler", "nfe", "steps")] for result in results]
+    assert [row[0] for row in rows] == ["confidence", "critic", "random-remask"] * 2
     assert [row[1] for row in rows] == [5, 5, 5, 11, 11, 11]
-    assert all(critic[2] < min(maskgit[2], chance[2]) for maskgit, critic, chance in (rows[:3], rows[3:]))
+    assert all(critic[2] < min(maskgit[2], control[2]) for maskgit, critic, control in (rows[:3], rows[3:]))
 
 
 def test_a_packed_model_needs_no_data_set(place, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("TOKENCRITIC_CACHE", str(place / "cache"))
     model = tmp_path / "model"
     shutil.copytree(place / "model", model)
-    few = ("--num", 60, "--steps", 3, "--few_samples", "true")
+    few = ("--num", 60, "--steps", 3, "--few_samples")
     assert main(["evaluate", str(model), *map(str, few)]) == 2
-    assert f"--reference is missing, and {model} brings no reference.npz" in capsys.readouterr().err
+    assert f"--reference is missing, and {model} includes no reference.npz" in capsys.readouterr().err
     call("pack", model, "--tokens", place / "tokens", "--reference", place / "data.npz", "--split", "train")
     call("evaluate", model, *few, "--out", tmp_path / "own.json")
     given = ("--reference", place / "data.npz", "--features", "classifier")

@@ -15,10 +15,10 @@ from tokencritic.errors import InputError
 from tokencritic.models.critic import Critic
 from tokencritic.models.generator import Generator
 from tokencritic.models.transformer import TransformerConfig
-from tokencritic.plan import Plan, Step
+from tokencritic.plan import Plan, Step, in_window
 from tokencritic.sampling.rejection import best_of, choose_ranker
 from tokencritic.sampling.scorers import make_scorer
-from tokencritic.sampling.settings import SAMPLERS, ModelSettings, SamplingSettings, in_window, tuning_file
+from tokencritic.sampling.settings import SAMPLERS, ModelSettings, SamplingSettings, tuning_file
 from tokencritic.sampling.starts import refine, sample
 
 SIZES = TransformerConfig(num_tokens=16, codebook_size=12, num_classes=3, null_class=True, width=16, layers=1, heads=2)
@@ -325,3 +325,14 @@ def test_the_plan_of_settings_has_one_step_in_the_window_for_each_choice():
 def test_bad_settings_are_named(change, message):
     with pytest.raises(InputError, match=message):
         SamplingSettings(**change)
+
+
+def test_a_default_window_is_widened_for_few_steps_and_a_given_one_is_not():
+    model = ModelSettings(SamplingSettings(sampler="critic", steps=19, critic_window=(0.2, 0.0)), 196, has_critic=True)
+    few = model.changed(steps=3)
+    assert few.critic_window == (2 / 3, 0.0)
+    few.check_critic_window(196)
+    assert model.changed(steps=12).critic_window == (0.2, 0.0)
+    given = model.changed(steps=3, critic_window=(0.2, 0.0))
+    with pytest.raises(InputError, match=r"critic_window is 0\.2 0; it contains none of 3 steps"):
+        given.check_critic_window(196)

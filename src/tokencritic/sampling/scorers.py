@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from tokencritic.adapters import as_critic
 from tokencritic.contracts import MaskedGenerator, Proposal, Scorer, TokenCritic
 from tokencritic.errors import InputError
-from tokencritic.plan import Step
-from tokencritic.sampling.settings import NoiseKind, SamplingSettings, check_noise, check_window, in_window
+from tokencritic.plan import Step, check_window, in_window
+from tokencritic.sampling.settings import NoiseKind, SamplingSettings, check_noise
 
 Grid = tuple[int, int]
 

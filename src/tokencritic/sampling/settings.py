@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 
 from tokencritic.errors import InputError
 from tokencritic.files import read_json
-from tokencritic.plan import Plan, Step
+from tokencritic.plan import Plan, Step, check_window, in_window
 
 Temperature = float | tuple[float, float]
 NoiseKind = Literal["uniform", "gumbel"]
@@ -212,18 +212,6 @@ def _count_evaluations(
     return len(run), len(chosen) + (refine_ratio is not None and revokes(plan.start))
 
 
-def in_window(window: tuple[float, float], step: Step) -> bool:
-    """Whether t/T lies in (end, start] when the step begins."""
-    start, end = window
-    return end < step.time <= start
-
-
-def check_window(window: tuple[float, float]) -> None:
-    """A critic window is (start, end) with 0 <= end < start <= 1."""
-    if len(window) != 2 or not 0 <= window[1] < window[0] <= 1:
-        raise InputError(f"critic_window is {window}; it must be a start and an end with 0 <= end < start <= 1")
-
-
 def check_noise(value: float, name: str = "selection_noise") -> None:
     """Noise is a finite number of 0 or more."""
     if not (math.isfinite(value) and value >= 0):
@@ -273,16 +261,21 @@ class ModelSettings:
         """The model's defaults with some settings changed.
 
         Another sampler than the default one has its own temperature, noise and guidance, not those of the defaults: what suits
-        one harms another. Random re-masking in place of the critic keeps them: it is the control.
+        one harms another. Random re-masking in place of the critic keeps them: it is the control. The default critic window is
+        widened where it contains none of the caller's steps.
         """
         _check_names(changes)
         changed = dataclasses.replace(self.defaults, **changes)
         chosen, usual = changed.row(self.has_critic).name, self.defaults.row(self.has_critic).name
-        if chosen == usual:
-            return changed
         if (chosen, usual) == ("random-remask", "critic"):
-            return dataclasses.replace(self.defaults.with_random_remasking(), **changes)
-        return SamplingSettings(**{name: vars(self.defaults)[name] for name in _SHARED} | changes)
+            changed = dataclasses.replace(self.defaults.with_random_remasking(), **changes)
+        elif chosen != usual:
+            changed = SamplingSettings(**{name: vars(self.defaults)[name] for name in _SHARED} | changes)
+        return changed if "critic_window" in changes else self.opened(changed)
+
+    def opened(self, settings: SamplingSettings) -> SamplingSettings:
+        """The settings with the critic window widened, if it contains no step, until it contains one."""
+        return settings.with_open_window(self.num_tokens) if settings.row(self.has_critic).revokes else settings
 
     def for_refinement(self, **changes: Any) -> SamplingSettings:
         """The model's defaults for refinement: 9 steps, and the critic active from first to last unless changed."""
@@ -320,8 +313,7 @@ class ModelSettings:
         for steps in range(
             1, 2 * nfe + 1
         ):  # a sampler that skips steps without effect takes more steps than evaluations
-            tried = dataclasses.replace(settings, steps=steps)
-            tried = tried.with_open_window(self.num_tokens) if tried.row(self.has_critic).revokes else tried
+            tried = self.opened(dataclasses.replace(settings, steps=steps))
             if most < (needed := tried.nfe(self.num_tokens, self.has_critic)) <= nfe:
                 best, most = tried, needed
         if best is None:
