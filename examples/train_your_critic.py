@@ -1,35 +1,38 @@
-"""A critic for your own generator, trained in seconds on a CPU.
+"""A critic for your own generator, trained by our loop in seconds on a CPU.
 
-Images are 16 tokens of 8 codes that count up from a random start, so there are 8 equally likely images. Generator and critic
-are plain torch modules. The generator has token ids of its own: 0 means hidden and the codes are 1 to 8. `as_generator` is
-told so once; our tokens are always codes from 0.
-
-MaskGIT's sampler and Token-Critic are compared at equal steps; a step with the critic evaluates a second network.
+The generator is a plain torch module with token ids of its own: 0 means hidden, and the codes are 1 to 8. `as_generator` is
+told so once; our tokens are always codes from 0. Images are 16 tokens that count up from a random start, so there are 8
+equally likely images. Samples are compared at equal steps; a step with the critic evaluates a second network.
 
     python examples/train_your_critic.py
 """
 
+import tempfile
+from pathlib import Path
+
 import torch
 from torch import Tensor, nn
 
-from tokencritic import ConfidenceScorer, CriticScorer, as_generator, critic_loss, sample
+from tokencritic import ConfidenceScorer, Critic, CriticConfig, CriticScorer, as_generator, sample
+from tokencritic.data.tokens import TokenArrays
+from tokencritic.training.critic_task import CriticObjective, CriticTask
+from tokencritic.training.loop import train
+from tokencritic.training.optimizer import OptimizerSettings
+from tokencritic.training.settings import TrainingSettings
 
 NUM_TOKENS, CODES, STEPS = 16, 8, 6
 
 
-class YourNetwork(nn.Module):
-    """Tokens (b, 16) -> (b, 16, outputs)."""
+class YourGenerator(nn.Module):
+    """Tokens (b, 16) with ids from 0 to 8, 0 = hidden -> logits (b, 16, 9)."""
 
-    def __init__(self, vocabulary: int, outputs: int) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(vocabulary, 16)
-        sizes = 16 * NUM_TOKENS, 256, outputs * NUM_TOKENS
-        self.layers = nn.Sequential(
-            nn.Linear(*sizes[:2]), nn.GELU(), nn.Linear(256, 256), nn.GELU(), nn.Linear(*sizes[1:])
-        )
+        self.embedding = nn.Embedding(CODES + 1, 16)
+        self.layers = nn.Sequential(nn.Linear(256, 256), nn.GELU(), nn.Linear(256, 256), nn.GELU(), nn.Linear(256, 144))
 
     def forward(self, tokens: Tensor, labels: Tensor | None = None) -> Tensor:
-        return self.layers(self.embedding(tokens).flatten(1)).unflatten(1, (NUM_TOKENS, -1)).squeeze(-1)
+        return self.layers(self.embedding(tokens).flatten(1)).unflatten(1, (NUM_TOKENS, CODES + 1))
 
 
 def training_images(count: int) -> Tensor:
@@ -58,19 +61,20 @@ def report(name: str, tokens: Tensor) -> None:
 
 def main() -> None:
     torch.manual_seed(0)
-    network = YourNetwork(vocabulary=CODES + 1, outputs=CODES + 1)
+    network = YourGenerator()
     train_your_generator(network)
+
     generator = as_generator(network, num_tokens=NUM_TOKENS, codebook_size=CODES, mask_id=0, first_code=1)
     report("before: confidence", sample(generator, ConfidenceScorer(), None, range(1000), steps=STEPS))
 
-    critic = YourNetwork(vocabulary=CODES, outputs=1)
-    optimizer = torch.optim.AdamW(critic.parameters(), 2e-3)
-    for step in range(400):
-        seeds = torch.arange(64 * step, 64 * step + 64)  # one random stream for each example
-        loss = critic_loss(critic, generator, training_images(64), None, seeds)
-        optimizer.zero_grad()
-        loss.values.mean().backward()
-        optimizer.step()
+    tokens = training_images(10_000).numpy().astype("uint16")
+    arrays = TokenArrays(tokens, tokens[:, 0], "none", CODES, (4, 4), ("any",), facts={})
+    sizes = {"num_tokens": NUM_TOKENS, "codebook_size": CODES, "num_classes": 0}
+    config = CriticConfig(**sizes, width=64, layers=2, heads=4, mlp_width=128, dropout=0.0, norm_first=True)
+    task = CriticTask(Critic(config), generator, arrays, CriticObjective())
+    with tempfile.TemporaryDirectory() as run:
+        train(task, Path(run), OptimizerSettings(learning_rate=3e-3), TrainingSettings(batch_size=64, steps=400))
+        critic = Critic.from_pretrained(Path(run) / "critic")
     report("after: critic", sample(generator, CriticScorer(critic), None, range(1000), steps=STEPS))
 
 

@@ -1,4 +1,4 @@
-"""Imports point upward only: a module uses what stands above it in the tree of docs/design.md."""
+"""The tree of docs/design.md names every file once, and imports point upward only: a file uses what stands above it."""
 
 import ast
 import re
@@ -7,21 +7,24 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src/tokencritic"
 TREE = re.search(r"```\n(errors\.py .*?)```", (ROOT / "docs/design.md").read_text(), re.DOTALL)[1]
-ORDER = re.findall(r"^(\w+)(?:\.py|/)", TREE, re.MULTILINE)  # what is indented belongs to the line above
 
 
-def rooms(folder):
-    """The modules and packages at the top of the package."""
-    for path in folder.iterdir():
-        if (path.suffix == ".py" and path.name != "__init__.py") or (path / "__init__.py").is_file():
-            yield path.stem
+def files_of(tree):
+    """The modules that a tree names, in its order: `sampling.loop` for `loop.py` below `sampling/`."""
+    found, folder = [], ""
+    for indent, name, kind in re.findall(r"^( *)(\w+)(\.py|/)", tree, re.MULTILINE):
+        if kind == "/":
+            folder = f"{name}."
+        else:
+            found.append((folder if indent else "") + name)
+    return found
 
 
 class Imports(ast.NodeVisitor):
-    """The rooms that a module imports from, anywhere in it but under TYPE_CHECKING, each with its line."""
+    """The modules of the package that a file imports, anywhere in it but under TYPE_CHECKING, each with its line."""
 
-    def __init__(self, inside):
-        self.inside, self.found = inside, []  # inside: the package that the module lies in, as parts of its name
+    def __init__(self):
+        self.found = []
 
     def visit_If(self, node):
         typing_only = ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING")
@@ -29,28 +32,21 @@ class Imports(ast.NodeVisitor):
             self.visit(child)
 
     def visit_Import(self, node):
-        for name in node.names:
-            self.add(name.name, node)
+        self.found += [(name.name, node.lineno) for name in node.names]
 
     def visit_ImportFrom(self, node):
-        above = self.inside[: len(self.inside) - node.level + 1] if node.level else []
-        module = ".".join([*above, *([node.module] if node.module else [])])
-        if module == "tokencritic":  # `from tokencritic import pipeline`
-            for name in node.names:
-                self.add(f"tokencritic.{name.name}", node)
-        else:
-            self.add(module, node)
-
-    def add(self, module, node):
-        package, _, rest = module.partition(".")
-        if package == "tokencritic":
-            self.found.append((rest.partition(".")[0], node.lineno))
+        assert node.level == 0, "imports are absolute"
+        # `from tokencritic.evaluation import metrics` may name a module or something in one.
+        self.found += [(f"{node.module}.{name.name}", node.lineno) for name in node.names]
+        self.found.append((node.module, node.lineno))
 
 
-def imports_of(source, inside=("tokencritic",)):
-    visitor = Imports(list(inside))
+def imports_of(source):
+    """Names without the package's own, such as `sampling.loop.run_loop`; what is not of the package is left out."""
+    visitor = Imports()
     visitor.visit(ast.parse(source))
-    return visitor.found
+    prefix = "tokencritic."
+    return [(name.removeprefix(prefix), line) for name, line in visitor.found if name.startswith(prefix)]
 
 
 def test_imports_are_found_wherever_they_stand():
@@ -64,26 +60,21 @@ else:
     import tokencritic.plan
 def later():
     from tokencritic.studio.page import show
-from ..masking import put
-from . import loop
 """
-    found = imports_of(source, ("tokencritic", "sampling"))
-    assert [room for room, _ in found] == ["files", "errors", "plan", "studio", "masking", "sampling"]
+    found = [name for name, _ in imports_of(source)]
+    assert found == ["files", "errors", "plan", "studio.page.show", "studio.page"]
 
 
-def test_the_tree_names_every_module_once_with_studio_and_cli_last():
-    assert sorted(ORDER) == sorted(rooms(PACKAGE))
-    assert ORDER[-2:] == ["studio", "cli"]
+def test_the_tree_names_every_file_once():
+    modules = [file.relative_to(PACKAGE).with_suffix("") for file in PACKAGE.rglob("*.py") if file.stem != "__init__"]
+    assert sorted(files_of(TREE)) == sorted(".".join(module.parts) for module in modules)
 
 
 def test_imports_point_upward_only():
-    downward = []
-    for file in sorted(PACKAGE.rglob("*.py")):
-        parts = file.relative_to(PACKAGE).with_suffix("").parts
-        if parts == ("__init__",):
-            continue  # it imports lazily, and only to offer names
-        for room, line in imports_of(file.read_text(), ("tokencritic", *parts[:-1])):
-            # A name that is no room, such as `__version__`, is the package's own.
-            if room in ORDER and ORDER.index(room) > ORDER.index(parts[0]):
-                downward.append(f"{file.relative_to(PACKAGE)}:{line} imports {room}")
+    order, downward = files_of(TREE), []
+    for place, module in enumerate(order):
+        file = PACKAGE / f"{module.replace('.', '/')}.py"
+        for name, line in imports_of(file.read_text()):
+            if name in order[place + 1 :]:
+                downward.append(f"{module}:{line} imports {name}, which stands below it")
     assert not downward, "\n".join(downward)
