@@ -57,19 +57,19 @@ MUTANTS = {
         "tests/training/test_losses.py",
     ),
     "critic window closed at its end": (
-        "sampling/settings.py",
+        "plan.py",
         "return end < step.time <= start",
         "return end <= step.time <= start",
         "tests/sampling/test_scorers.py",
     ),
     "kept tokens re-masked after the critic window": (
-        "sampling/settings.py",
+        "plan.py",
         "return end < step.time <= start",
         "return step.time <= start",
         "tests/sampling/test_loop.py",
     ),
     "critic evaluated before its window": (
-        "sampling/settings.py",
+        "plan.py",
         "return end < step.time <= start",
         "return end < step.time",
         "tests/sampling/test_loop.py",
