@@ -12,9 +12,9 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import torch
+from markov_world import MarkovWorld
 
 from tokencritic import ConfidenceScorer, CriticScorer, RandomOrderScorer, SamplingSettings, sample
-from tokencritic.exact_world import MarkovWorld
 from tokencritic.sampling.scorers import make_scorer
 from tokencritic.sampling.settings import SAMPLERS
 

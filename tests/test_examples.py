@@ -20,7 +20,9 @@ def test_plug_in_runs_and_its_critic_wins():
 
 def test_train_your_critic_runs_and_its_critic_wins_at_equal_steps():
     out = run("examples/train_your_critic.py")
-    before, after = ([float(x) for x in re.findall(r"[\d.]+", line)[:2]] for line in out.splitlines() if "right" in line)
+    before, after = (
+        [float(x) for x in re.findall(r"[\d.]+", line)[:2]] for line in out.splitlines() if "right" in line
+    )
     assert after[0] > before[0] + 15  # percent of the images are right
     assert after[1] < before[1] - 0.15  # total variation distance
 

@@ -2,10 +2,10 @@
 
 import numpy as np
 import torch
+from markov_world import MarkovWorld
 
 from tokencritic import TokenCriticPipeline
 from tokencritic.evaluation.features import Features
-from tokencritic.exact_world import MarkovWorld
 from tokencritic.sampling.settings import SamplingSettings
 
 SIDE, PATCH, CLASSES = 3, 2, 2

@@ -8,9 +8,9 @@ from itertools import pairwise
 import pytest
 import scipy.stats
 import torch
+from markov_world import MarkovWorld
 from sampling import enumeration
 
-from tokencritic.exact_world import MarkovWorld
 from tokencritic.plan import num_masked_table
 from tokencritic.sampling.scorers import (
     ConfidenceScorer,

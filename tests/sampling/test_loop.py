@@ -5,11 +5,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from markov_world import MarkovWorld
 
 from tokencritic.adapters import as_generator
 from tokencritic.contracts import Proposal
 from tokencritic.errors import InputError
-from tokencritic.exact_world import MarkovWorld
 from tokencritic.masking import hide_lowest
 from tokencritic.models.critic import Critic
 from tokencritic.models.generator import Generator

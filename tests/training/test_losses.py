@@ -2,13 +2,13 @@ import math
 
 import pytest
 import torch
+from markov_world import MarkovWorld
 from torch.nn.parallel import DistributedDataParallel
 from training.process_group import process_group
 
 from tokencritic.adapters import as_generator
 from tokencritic.contracts import TokenCritic
 from tokencritic.errors import InputError
-from tokencritic.exact_world import MarkovWorld
 from tokencritic.models.critic import Critic, CriticConfig
 from tokencritic.models.generator import Generator
 from tokencritic.models.transformer import TransformerConfig
