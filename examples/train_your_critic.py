@@ -69,8 +69,9 @@ def main() -> None:
 
     tokens = training_images(10_000).numpy().astype("uint16")
     arrays = TokenArrays(tokens, tokens[:, 0], "none", CODES, (4, 4), ("any",), facts={})
-    sizes = {"num_tokens": NUM_TOKENS, "codebook_size": CODES, "num_classes": 0}
-    config = CriticConfig(**sizes, width=64, layers=2, heads=4, mlp_width=128, dropout=0.0, norm_first=True)
+    config = CriticConfig(
+        NUM_TOKENS, CODES, 0, width=64, layers=2, heads=4, mlp_width=128, dropout=0.0, norm_first=True
+    )
     task = CriticTask(Critic(config), generator, arrays, CriticObjective())
     with tempfile.TemporaryDirectory() as run:
         train(task, Path(run), OptimizerSettings(learning_rate=3e-3), TrainingSettings(batch_size=64, steps=400))
