@@ -30,6 +30,7 @@ class Patches:
     grid = (2, 2)
     image_size = 8
     channels = 1
+    device = torch.device("cpu")
 
     def __init__(self, break_after: int | None = None, fingerprint: str = "f" * 64) -> None:
         self.left, self.name = break_after, fingerprint
@@ -270,7 +271,7 @@ class HugeCodebook(Patches):
     ("changes", "message"),
     [
         ({"tokenizer": WrongShape()}, r"tokenizer gives tokens \(3, 4\); its grid promises \(3, 6\)"),
-        ({"tokenizer": WrongValues()}, "tokenizer gives tokens 5 to 5; its codebook has 5"),
+        ({"tokenizer": WrongValues()}, "the tokenizer's output holds 5; expected integers from 0 to 4"),
         ({"tokenizer": HugeCodebook()}, "codebook_size is 65537"),
         ({"preprocess": Preprocess(16, 1)}, r"preprocess gives \(size, channels\) \(16, 1\)"),
         ({"crops_per_image": 0}, "crops_per_image is 0"),
