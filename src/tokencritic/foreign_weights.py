@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from tokencritic.errors import InputError
+from tokencritic.files import read_bytes
 
 # What reading a broken file may raise.
 _BROKEN = (
@@ -159,21 +160,16 @@ def read_flax(file: str | Path) -> dict[str, Tensor]:
     An array is a msgpack extension of type 1 (type 3 for a scalar) that holds, again as msgpack, its shape, the name of its
     dtype and its bytes in C order. Arrays of over 1 GiB, which flax cuts into chunks, are refused.
     """
-    path = Path(file)
+    content = read_bytes(Path(file))
     try:
-        tree = msgpack.unpackb(path.read_bytes(), ext_hook=_read_extension)
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from error
+        tree = msgpack.unpackb(content, ext_hook=_read_extension)
+        if not isinstance(tree, dict) or not isinstance(tree.get("params"), dict):
+            found = f"the keys {', '.join(map(str, list(tree)[:5]))}" if isinstance(tree, dict) else type(tree).__name__
+            raise ValueError(f"it holds {found} at its top; expected 'params'")
+        return _flatten(tree["params"], "")
     except (ValueError, TypeError, msgpack.exceptions.UnpackException) as error:
         reason = str(error).strip() or type(error).__name__
-        raise InputError(f"{path} is not a whole flax checkpoint (msgpack): {reason}") from error
-    if not isinstance(tree, dict) or not isinstance(tree.get("params"), dict):
-        found = f"the keys {', '.join(map(str, list(tree)[:5]))}" if isinstance(tree, dict) else type(tree).__name__
-        raise InputError(f"{path} holds {found} at its top; expected a flax checkpoint with 'params'")
-    try:
-        return _flatten(tree["params"], "")
-    except ValueError as error:
-        raise InputError(f"{path} is not a flax checkpoint: {error}") from error
+        raise InputError(f"{file} is not a whole flax checkpoint (msgpack): {reason}") from error
 
 
 def _read_extension(code: int, data: bytes) -> Tensor:
