@@ -66,12 +66,9 @@ def _read_pickle(file: Path) -> tuple[np.ndarray, np.ndarray]:
     try:
         batch = read_pickled_arrays(content)
         values = {key.decode() if isinstance(key, bytes) else key: value for key, value in batch.items()}
-        data, labels = np.asarray(values["data"]), np.array(values["labels"])
+        return _from_planes(np.asarray(values["data"])), np.array(values["labels"])
     except Exception as error:  # a broken pickle can raise almost anything
         raise InputError(f"{file} is not a CIFAR-10 batch: {type(error).__name__}: {error}") from error
-    if data.dtype != np.uint8 or data.ndim != 2 or data.shape[1] != 3 * _PIXELS:
-        raise InputError(f"{file} holds data of {data.shape}; expected uint8 (n, {3 * _PIXELS})")
-    return _from_planes(data), labels
 
 
 def _read_records(file: Path) -> tuple[np.ndarray, np.ndarray]:

@@ -47,8 +47,11 @@ def open_idx(folder: Path, split: str) -> ArraySource:
     return ArraySource(images, labels, names, "idx", split, str(folder))
 
 
-def read_idx(file: Path) -> np.ndarray:
-    """One idx file of unsigned bytes, of any number of dimensions."""
+def _read(folder: Path, split: str, what: str) -> np.ndarray:
+    """One idx file of unsigned bytes."""
+    file = _find(folder, split, what)
+    if file is None:
+        raise InputError(f"{folder} has no {_names(split, what)[0]} (or .gz), which the {split} split needs")
     content = read_bytes(file)
     try:
         content = gzip.decompress(content) if file.suffix == ".gz" else content
@@ -62,17 +65,9 @@ def read_idx(file: Path) -> np.ndarray:
     expected = start + int(np.prod(shape, dtype=object))
     if len(shape) != content[3] or len(content) != expected:
         raise InputError(f"{file} holds {len(content)} bytes; its header {shape} asks for {expected}")
+    if len(shape) != _DIMENSIONS[what]:
+        raise InputError(f"{file} holds {len(shape)} dimensions; {what} have {_DIMENSIONS[what]}")
     return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
-
-
-def _read(folder: Path, split: str, what: str) -> np.ndarray:
-    file = _find(folder, split, what)
-    if file is None:
-        raise InputError(f"{folder} has no {_names(split, what)[0]} (or .gz), which the {split} split needs")
-    array = read_idx(file)
-    if array.ndim != _DIMENSIONS[what]:
-        raise InputError(f"{file} holds {array.ndim} dimensions; {what} have {_DIMENSIONS[what]}")
-    return array
 
 
 def _find(folder: Path, split: str, what: str) -> Path | None:

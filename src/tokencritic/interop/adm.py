@@ -113,5 +113,5 @@ def array_names(path: Path) -> set[str]:
     """Of the arrays in an .npz; none of anything else. `arr_0` tells a sample file from a data set."""
     if not (path.is_file() and path.suffix == ".npz"):
         return set()
-    with reading(path), zipfile.ZipFile(path) as archive:
-        return {name.removesuffix(".npy") for name in archive.namelist()}
+    with arrays_of(path) as arrays:
+        return set(arrays)
