@@ -5,7 +5,6 @@ A run does the chunks of its rank that are not there yet; the rank that then fin
 """
 
 import dataclasses
-import errno
 import json
 import os
 import shutil
@@ -24,17 +23,7 @@ from torch import Tensor
 
 from tokencritic.data.npz import arrays_of
 from tokencritic.data.source import Source, check_corrupt
-from tokencritic.data.tokens import (
-    CROPS_PER_IMAGE,
-    FACTS,
-    LABEL_TYPE,
-    LABELS,
-    MAX_CODEBOOK,
-    TOKEN_TYPE,
-    TOKENS,
-    TokenArrays,
-    read_facts,
-)
+from tokencritic.data.tokens import CROPS, FACTS, LABEL_TYPE, LABELS, TOKEN_TYPE, TOKENS, TokenArrays, read_facts
 from tokencritic.data.transforms import Preprocess, to_float
 from tokencritic.errors import InputError, check_at_least, check_range
 from tokencritic.files import write_atomically
@@ -109,8 +98,8 @@ class Job:
         given = self.preprocess.size, self.preprocess.channels
         if given != wanted:
             raise InputError(f"preprocess gives (size, channels) {given}; the tokenizer takes {wanted}")
-        if (size := self.tokenizer.codebook_size) > MAX_CODEBOOK:
-            raise InputError(f"codebook_size is {size}; token arrays hold at most {MAX_CODEBOOK}")
+        if (size := self.tokenizer.codebook_size) > 2**16:
+            raise InputError(f"codebook_size is {size}; token arrays hold at most {2**16}")
 
     @cached_property
     def settings(self) -> dict[str, Any]:
@@ -121,7 +110,7 @@ class Job:
             "codebook_size": self.tokenizer.codebook_size,
             "grid": list(self.tokenizer.grid),
             "preprocess": dataclasses.asdict(self.preprocess),
-            CROPS_PER_IMAGE: self.crops_per_image,
+            CROPS: self.crops_per_image,
             "seed": self.seed,
             "source": self.source.describe(),
             "class_names": list(self.source.class_names),
@@ -281,7 +270,5 @@ def _write(file: Path, write: Callable[[BinaryIO], object]) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(file, write_to)
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            advice = "free some space and run the same command again; what is done is kept"
-            raise InputError(f"{file} cannot be written, the disk is full; {advice}") from error
-        raise InputError(f"{file} cannot be written: {error.strerror or error}") from error
+        advice = "the work done is kept; rerun the command to resume"
+        raise InputError(f"{file} cannot be written: {error.strerror or error}; {advice}") from error

@@ -23,8 +23,7 @@ PACKED = "tokens.npz"
 
 TOKEN_TYPE = np.dtype("<u2")
 LABEL_TYPE = np.dtype("<i4")
-MAX_CODEBOOK = 2**16
-CROPS_PER_IMAGE = "passes"  # the stored name of how many rows each image has
+CROPS = "passes"  # the stored name of how many rows each image has
 
 _ROWS_CHECKED_AT_ONCE = 2**16
 
@@ -50,7 +49,7 @@ class TokenArrays:
     @property
     def num_images(self) -> int:
         """How many different images there are: each has as many rows as crops were made of it."""
-        return len(self) // self.facts.get(CROPS_PER_IMAGE, 1)
+        return len(self) // self.facts.get(CROPS, 1)
 
     @classmethod
     def open(cls, place: str | Path, tokenizer_fingerprint: str | None = None) -> Self:
