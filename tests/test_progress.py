@@ -37,10 +37,10 @@ def test_lines_with_rate_and_time_left(clock: Clock) -> None:
             progress.advance(400)
     lines = stream.getvalue().splitlines()
     assert lines == [
-        "tokenizing: 1200 of 10000 images, 100 images/s, 1:28 left",
-        "tokenizing: 2400 of 10000 images, 100 images/s, 1:16 left",
-        "tokenizing: 3600 of 10000 images, 100 images/s, 1:04 left",
-        "tokenizing: 4000 of 10000 images, 100 images/s, 1:00 left",
+        "tokenizing: 1200 of 10000 images, 100 images/s, 0:01:28 left",
+        "tokenizing: 2400 of 10000 images, 100 images/s, 0:01:16 left",
+        "tokenizing: 3600 of 10000 images, 100 images/s, 0:01:04 left",
+        "tokenizing: 4000 of 10000 images, 100 images/s, 0:01:00 left",
     ]
 
 
@@ -88,5 +88,7 @@ def test_a_note_stands_beside_the_count_and_seconds_have_no_rate(clock: Clock) -
         with redirect_stderr(stream), Progress(60, "training", "seconds") as progress:
             clock.now += 12
             progress.advance(12, "step 30, loss 2.5")
-    assert lines.getvalue() == "training: 12 of 60 seconds, 0:48 left, step 30, loss 2.5\n"  # and not again at the end
+    assert (
+        lines.getvalue() == "training: 12 of 60 seconds, 0:00:48 left, step 30, loss 2.5\n"
+    )  # and not again at the end
     assert "12/60 s, step 30, loss 2.5" in terminal.getvalue()

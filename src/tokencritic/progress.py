@@ -2,6 +2,7 @@
 
 import sys
 import time
+from datetime import timedelta
 from typing import Self
 
 from tqdm import tqdm
@@ -55,13 +56,7 @@ class Progress:
         line = f"{self.what}: {self.done} of {self.total} {self.unit}"
         if rate > 0:
             line += f", {rate:.4g} {self.unit}/s" if self.unit != "seconds" else ""
-            line += f", {_duration((self.total - self.done) / rate)} left" if self.done < self.total else ""
+            left = timedelta(seconds=round((self.total - self.done) / rate))
+            line += f", {left} left" if self.done < self.total else ""
         line += f", {self._note}" if self._note else ""
         print(line, file=sys.stderr, flush=True)
-
-
-def _duration(seconds: float) -> str:
-    """3725 -> 1:02:05, 65 -> 1:05."""
-    minutes, seconds = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
