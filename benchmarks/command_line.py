@@ -15,7 +15,7 @@ import sys
 from typing import Any
 
 CHILD = """
-import hashlib, json, sys, time
+import contextlib, hashlib, json, sys, time
 saving, num = sys.argv[1] == "with", int(sys.argv[2])
 if saving:
     from tokencritic.cli import main
@@ -24,7 +24,7 @@ import torch
 from tokencritic.models import saved
 from tokencritic.pipeline import TokenCriticPipeline
 if not saving:
-    saved.without_start = lambda: torch.device("meta")
+    saved._NoInitialization = contextlib.nullcontext
 start = time.perf_counter()
 pipe = TokenCriticPipeline.from_pretrained("fashion-mnist")
 loaded = time.perf_counter()

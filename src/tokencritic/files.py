@@ -22,6 +22,14 @@ def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
         temporary.unlink(missing_ok=True)
 
 
+def read_bytes(file: Path) -> bytes:
+    """The content of a file that a user names."""
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise InputError(f"{file} cannot be read: {error.strerror}") from error
+
+
 def read_json(file: Path) -> dict[str, Any]:
     """A JSON object."""
     try:

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from tokencritic.errors import InputError
+from tokencritic.files import read_bytes
 
 # What reading a broken file may raise.
 _BROKEN = (
@@ -30,22 +31,9 @@ _LEGACY_TORCH = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # how torch files b
 _ARRAY, _SCALAR = 1, 3  # msgpack's extension types of flax
 
 
-class RestrictedUnpickler(pickle.Unpickler):
-    """Unpickles what a table of (module, name) allows; any other name is an `UnpicklingError`."""
-
-    def __init__(self, stream: IO[bytes], allowed: Mapping[tuple[str, str], Any], encoding: str = "ASCII") -> None:
-        super().__init__(stream, encoding=encoding)
-        self._allowed = allowed
-
-    def find_class(self, module_name: str, global_name: str, /) -> Any:
-        if (module_name, global_name) not in self._allowed:
-            raise pickle.UnpicklingError(f"it asks for {module_name}.{global_name}, which is never loaded")
-        return self._allowed[module_name, global_name]
-
-
 def read_pickled_arrays(content: bytes) -> Any:
     """A pickle of dicts, lists, numbers, bytes and arrays of numbers, also one that Python 2 wrote."""
-    return RestrictedUnpickler(io.BytesIO(content), _ARRAY_NAMES, encoding="bytes").load()
+    return _Unpickler(io.BytesIO(content)).load()
 
 
 def read_tensors(file: str | Path, owner: str) -> dict[str, Tensor]:
@@ -79,7 +67,7 @@ def _read_tree(path: Path) -> Any:
         with zipfile.ZipFile(path) as archive:
             constants = next((name for name in archive.namelist() if name.endswith("/constants.pkl")), None)
             if constants is not None:  # a state dict has none
-                return _TorchScriptUnpickler(archive, constants.rsplit("/", maxsplit=1)[0]).load()
+                return _Unpickler(archive.open(constants.replace("constants.pkl", "data.pkl")), archive).load()
     else:
         content = path.read_bytes()
         if not content.startswith(_LEGACY_TORCH):
@@ -94,21 +82,25 @@ class _Module(dict[str, Any]):
         self.update({name: value for name, value in state.items() if isinstance(value, Tensor | _Module)})
 
 
-class _TorchScriptUnpickler(RestrictedUnpickler):
-    """Reads the modules of a TorchScript archive; the archive's code is not looked at."""
+class _Unpickler(pickle.Unpickler):
+    """Unpickles the names of a table and the modules of a TorchScript archive; any other name is an `UnpicklingError`."""
 
-    def __init__(self, archive: zipfile.ZipFile, root: str) -> None:
-        super().__init__(archive.open(f"{root}/data.pkl"), _TORCHSCRIPT_NAMES)
-        self.archive, self.root = archive, root
+    def __init__(self, stream: IO[bytes], archive: zipfile.ZipFile | None = None) -> None:
+        super().__init__(stream, encoding="bytes")
+        self.archive, self.root = archive, stream.name.rsplit("/", maxsplit=1)[0] if archive else ""
 
     def find_class(self, module_name: str, global_name: str, /) -> Any:
         if module_name.startswith("__torch__"):
             return _Module
         if module_name == "torch.jit._pickle":  # typed lists of numbers, such as strides
             return lambda values, *_: values
-        return super().find_class(module_name, global_name)
+        if (module_name, global_name) not in _ALLOWED:
+            raise pickle.UnpicklingError(f"it asks for {module_name}.{global_name}, which is never loaded")
+        return _ALLOWED[module_name, global_name]
 
     def persistent_load(self, pid: Any) -> Tensor:
+        if self.archive is None:
+            raise pickle.UnpicklingError("it asks for a tensor of an archive, and is none")
         _, kind, key, *_ = pid
         return torch.from_numpy(np.frombuffer(self.archive.read(f"{self.root}/data/{key}"), kind).copy())
 
@@ -136,14 +128,12 @@ def _latin1_bytes(text: str, encoding: str | bytes) -> bytes:
     return text.encode("latin1")
 
 
-_ARRAY_NAMES: dict[tuple[str, str], Callable[..., Any]] = {
+_ALLOWED: dict[tuple[str, str], Callable[..., Any]] = {
     ("numpy", "ndarray"): np.ndarray,
     ("numpy", "dtype"): _number_type,
     ("numpy.core.multiarray", "_reconstruct"): _empty_array,
     ("numpy._core.multiarray", "_reconstruct"): _empty_array,
     ("_codecs", "encode"): _latin1_bytes,
-}
-_TORCHSCRIPT_NAMES: dict[tuple[str, str], Callable[..., Any]] = {
     ("torch._utils", "_rebuild_tensor_v2"): _view,
     ("collections", "OrderedDict"): dict,
     ("torch", "FloatStorage"): np.float32,
@@ -159,21 +149,16 @@ def read_flax(file: str | Path) -> dict[str, Tensor]:
     An array is a msgpack extension of type 1 (type 3 for a scalar) that holds, again as msgpack, its shape, the name of its
     dtype and its bytes in C order. Arrays of over 1 GiB, which flax cuts into chunks, are refused.
     """
-    path = Path(file)
+    content = read_bytes(Path(file))
     try:
-        tree = msgpack.unpackb(path.read_bytes(), ext_hook=_read_extension)
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from error
+        tree = msgpack.unpackb(content, ext_hook=_read_extension)
+        if not isinstance(tree, dict) or not isinstance(tree.get("params"), dict):
+            found = f"the keys {', '.join(map(str, list(tree)[:5]))}" if isinstance(tree, dict) else type(tree).__name__
+            raise ValueError(f"it holds {found} at its top; expected 'params'")
+        return _flatten(tree["params"], "")
     except (ValueError, TypeError, msgpack.exceptions.UnpackException) as error:
         reason = str(error).strip() or type(error).__name__
-        raise InputError(f"{path} is not a whole flax checkpoint (msgpack): {reason}") from error
-    if not isinstance(tree, dict) or not isinstance(tree.get("params"), dict):
-        found = f"the keys {', '.join(map(str, list(tree)[:5]))}" if isinstance(tree, dict) else type(tree).__name__
-        raise InputError(f"{path} holds {found} at its top; expected a flax checkpoint with 'params'")
-    try:
-        return _flatten(tree["params"], "")
-    except ValueError as error:
-        raise InputError(f"{path} is not a flax checkpoint: {error}") from error
+        raise InputError(f"{file} is not a whole flax checkpoint (msgpack): {reason}") from error
 
 
 def _read_extension(code: int, data: bytes) -> Tensor:

@@ -12,15 +12,10 @@ from PIL import Image
 from torch import Tensor
 
 from tokencritic.data.folder import read_image
+from tokencritic.data.source import to_picture
 from tokencritic.data.transforms import Preprocess, to_float
 from tokencritic.errors import InputError
 
-_EXPECTED = (
-    "a picture or a list of them, an array (b, h, w, c) of uint8 or of floats in [0, 1], or a float tensor (b, c, h, w)"
-)
-
-_BROKEN = (OSError, SyntaxError, ValueError, EOFError)  # what Pillow raises on a broken file
-_BOMB = (Image.DecompressionBombError, Image.DecompressionBombWarning)
 _one_at_a_time = threading.Lock()  # so that many large pictures at once do not fill the memory
 
 
@@ -39,26 +34,22 @@ def read_picture(
             with Image.open(file, formats=formats) as header:
                 width, height = header.size
             if most is not None and width * height > most:
-                raise InputError(f"{name} has {width} x {height} pixels; at most {most} are taken")
+                raise Image.DecompressionBombError
             if not isinstance(file, Path):
                 file.seek(0)
             return read_image(file)
-        except InputError:
-            raise
-        except _BOMB as error:
+        except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
             raise InputError(f"{name} is too large: at most {most} pixels are taken") from error
-        except _BROKEN as error:
+        except (OSError, SyntaxError, ValueError, EOFError) as error:
+            unknown = isinstance(error, Image.UnidentifiedImageError)  # its message holds the address of the stream
             strerror = error.strerror if isinstance(error, OSError) else None
-            if isinstance(error, Image.UnidentifiedImageError):
-                strerror = "cannot identify image file"
-            reason = strerror or str(error).strip() or type(error).__name__
+            reason = "cannot identify image file" if unknown else strerror or str(error).strip() or type(error).__name__
             raise InputError(f"{name} is no image that can be read: {reason.splitlines()[0]}") from error
 
 
 def to_pil(image: np.ndarray) -> Image.Image:
     """(h, w, c) in [0, 1] -> a picture in mode L for one channel, RGB for three."""
-    pixels = (image * 255).round().astype(np.uint8)
-    return Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
+    return to_picture((image * 255).round().astype(np.uint8))
 
 
 def to_images(given: Any, size: int, channels: int) -> Tensor:
@@ -70,8 +61,8 @@ def to_images(given: Any, size: int, channels: int) -> Tensor:
     if isinstance(given, Image.Image):
         given = [given]
     if isinstance(given, Sequence) and given and all(isinstance(picture, Image.Image) for picture in given):
-        if odd := next((picture.mode for picture in given if picture.mode not in ("L", "RGB")), None):
-            raise InputError(f"images holds a picture in mode {odd}; convert it to L or RGB")
+        if odd := {picture.mode for picture in given} - {"L", "RGB"}:
+            raise InputError(f"images holds a picture in mode {min(odd)}; convert it to L or RGB")
         return to_float(Preprocess(size, channels).batch(given, range(len(given))))
     if isinstance(given, np.ndarray) and given.ndim == 4 and given.shape[3] in (1, 3) and given.size:
         if given.dtype == np.uint8:
@@ -81,7 +72,8 @@ def to_images(given: Any, size: int, channels: int) -> Tensor:
     if isinstance(given, Tensor) and given.ndim == 4 and given.is_floating_point() and given.numel():
         return given.float()
     shape = f" {given.dtype} {tuple(given.shape)}" if isinstance(given, np.ndarray | Tensor) else ""
-    raise InputError(f"images is a {type(given).__name__}{shape}; expected {_EXPECTED}")
+    expected = "a picture or a list of them, uint8 or floats in [0, 1] (b, h, w, c), or a float tensor (b, c, h, w)"
+    raise InputError(f"images is a {type(given).__name__}{shape}; expected {expected}")
 
 
 def check_images(images: Tensor | np.ndarray) -> Tensor:
@@ -92,11 +84,8 @@ def check_images(images: Tensor | np.ndarray) -> Tensor:
     images = torch.from_numpy(images) if isinstance(images, np.ndarray) else images
     is_uint8 = images.dtype == torch.uint8
     expected = "uint8 (b, h, w, c) or float (b, c, h, w) in [0, 1], c 1 or 3"
-    if (
-        images.ndim != 4
-        or not (is_uint8 or images.is_floating_point())
-        or images.shape[3 if is_uint8 else 1] not in (1, 3)
-    ):
+    known = is_uint8 or images.is_floating_point()
+    if images.ndim != 4 or not known or images.shape[3 if is_uint8 else 1] not in (1, 3):
         raise InputError(f"images are {images.dtype} {tuple(images.shape)}; expected {expected}")
     if not is_uint8 and len(images):
         low, high = (float(value) for value in images.aminmax())

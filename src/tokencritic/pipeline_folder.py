@@ -37,12 +37,11 @@ def write_folder(
     folder: Path, parts: Mapping[str, Any], class_names: Sequence[str], defaults: SamplingSettings, saved: bool = False
 ) -> None:
     """Write the parts and, last, `pipeline.json`. saved: the parts are there already."""
-    kinds = {}
-    for name in (name for name in KINDS if name in parts):
-        kinds[name] = next((kind for kind, cls in KINDS[name].items() if type(parts[name]) is cls), None)
-        if kinds[name] is None:  # refused before anything is written
-            part = type(parts[name]).__name__
-            raise InputError(f"the {name} is a {part}, which cannot be saved as a part of a pipeline")
+    names_of = {name: {cls: kind for kind, cls in classes.items()} for name, classes in KINDS.items()}
+    kinds = {name: names_of[name].get(type(parts[name])) for name in KINDS if name in parts}
+    if foreign := [name for name, kind in kinds.items() if kind is None]:  # refused before anything is written
+        part = type(parts[foreign[0]]).__name__
+        raise InputError(f"the {foreign[0]} is a {part}, which cannot be saved as a part of a pipeline")
     if not saved:
         # Interrupted, old and new parts must not pass for one model.
         (folder / PIPELINE).unlink(missing_ok=True)
@@ -68,10 +67,8 @@ def read_folder(
         raise InputError(f"{file} has class_names {names!r}; expected a list of names")
     parts = {}
     for name, kind in kinds.items():
-        if kind not in KINDS.get(name, {}):
-            raise InputError(
-                f"{file} has a {name} of kind {kind!r}; known are {KINDS.get(name, {}) and list(KINDS[name])}"
-            )
+        if kind not in (known := KINDS.get(name, {})):
+            raise InputError(f"{file} has a {name} of kind {kind!r}; known are {list(known)}")
         parts[name] = KINDS[name][kind].from_pretrained(folder_or_hub_id, subfolder=name, **hub_arguments)
     if missing := {"tokenizer", "generator"} - parts.keys():
         raise InputError(f"{file} names no {' and no '.join(sorted(missing))}")
@@ -93,6 +90,7 @@ def load_part(place: str | Path, name: str, **hub_arguments: Any) -> Any:
         fields = read_json(file).keys()
         matching = [kind for kind in matching if fields == {field.name for field in dataclasses.fields(kind.Config)}]
         if not matching:
-            known = f"that is the config of no {name} known here ({', '.join(kinds)})"
-            raise InputError(f"{file} has {sorted(fields)}; {known}")
+            raise InputError(
+                f"{file} has {sorted(fields)}; that is the config of no {name} known here ({', '.join(kinds)})"
+            )
     return matching[0].from_pretrained(place, **hub_arguments)

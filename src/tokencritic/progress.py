@@ -2,8 +2,8 @@
 
 import sys
 import time
-from collections.abc import Callable
-from typing import Self, TextIO
+from datetime import timedelta
+from typing import Self
 
 from tqdm import tqdm
 
@@ -15,35 +15,21 @@ class Progress:
 
     total: how many units there are. done: how many an earlier run has done already; they do not count in the rate.
     shown: False keeps silent, for all ranks but one. A unit of "seconds" has no rate: it is time itself.
-    stream: standard error unless told.
     """
 
-    def __init__(
-        self,
-        total: int,
-        what: str,
-        unit: str,
-        *,
-        done: int = 0,
-        shown: bool = True,
-        stream: TextIO | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, total: int, what: str, unit: str, *, done: int = 0, shown: bool = True) -> None:
         self.total, self.what, self.unit, self.done = total, what, unit, done
-        self._first, self._shown, self._clock = done, shown, clock
-        self._stream = sys.stderr if stream is None else stream
+        self._first = self._printed = done
+        self._shown, self._note = shown, ""
         self._bar: tqdm | None = None
         self._start = self._last = 0.0
-        self._note, self._printed = "", done
 
     def __enter__(self) -> Self:
-        self._start = self._last = self._clock()
-        if self._shown and self._stream.isatty():
-            unit = f" {self.unit}"
+        self._start = self._last = time.monotonic()
+        if self._shown and sys.stderr.isatty():
             form = "{l_bar}{bar}| {n:.0f}/{total:.0f} s{postfix}" if self.unit == "seconds" else None
-            self._bar = tqdm(
-                total=self.total, initial=self.done, desc=self.what, unit=unit, file=self._stream, bar_format=form
-            )
+            unit = f" {self.unit}"
+            self._bar = tqdm(total=self.total, initial=self.done, desc=self.what, unit=unit, bar_format=form)
         return self
 
     def advance(self, count: int = 1, note: str = "") -> None:
@@ -53,8 +39,8 @@ class Progress:
         if self._bar is not None:
             self._bar.set_postfix_str(self._note, refresh=False)
             self._bar.update(count)
-        elif self._shown and self._clock() - self._last >= _SECONDS_BETWEEN_LINES:
-            self._last = self._clock()
+        elif self._shown and time.monotonic() - self._last >= _SECONDS_BETWEEN_LINES:
+            self._last = time.monotonic()
             self._print_line()
 
     def __exit__(self, *error: object) -> None:
@@ -65,18 +51,12 @@ class Progress:
 
     def _print_line(self) -> None:
         self._printed = self.done
-        seconds = self._clock() - self._start
+        seconds = time.monotonic() - self._start
         rate = (self.done - self._first) / seconds if seconds > 0 else 0.0
         line = f"{self.what}: {self.done} of {self.total} {self.unit}"
         if rate > 0:
             line += f", {rate:.4g} {self.unit}/s" if self.unit != "seconds" else ""
-            line += f", {_duration((self.total - self.done) / rate)} left" if self.done < self.total else ""
+            left = timedelta(seconds=round((self.total - self.done) / rate))
+            line += f", {left} left" if self.done < self.total else ""
         line += f", {self._note}" if self._note else ""
-        print(line, file=self._stream, flush=True)
-
-
-def _duration(seconds: float) -> str:
-    """3725 -> 1:02:05, 65 -> 1:05."""
-    minutes, seconds = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+        print(line, file=sys.stderr, flush=True)

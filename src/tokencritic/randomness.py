@@ -22,7 +22,7 @@ _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
 _WORD = 0xFFFFFFFF
 
-CROP_BLOCKS = 6  # of four uniforms each, per image and pass
+_CROP_BLOCKS = 6  # of four uniforms each, per image and pass
 
 
 class Use(IntEnum):
@@ -111,14 +111,14 @@ def candidate_seeds(seeds: Tensor, candidate: int) -> Tensor:
     return seeds if candidate == 0 else derived_seeds(seeds, candidate, 0)
 
 
-def crop_uniforms(indices: Sequence[int] | np.ndarray, seed: int, pass_number: int, first_block: int = 0) -> np.ndarray:
+def crop_uniforms(indices: Sequence[int] | np.ndarray, seed: int, pass_number: int) -> np.ndarray:
     """Uniforms for the crops and flips of some examples in one pass: (b, 24) in (0, 1).
 
-    Each row is a pure function of (index, seed, pass_number). first_block: leave out the blocks of four before it.
+    Each row is a pure function of (index, seed, pass_number).
     """
     check_seed(seed)
     numbers = torch.as_tensor(np.asarray(indices, np.int64))[:, None]
-    blocks = torch.arange(first_block, CROP_BLOCKS)[None]
+    blocks = torch.arange(_CROP_BLOCKS)[None]
     words = _words(torch.tensor(seed), Use.CROP, numbers, pass_number, blocks)
     return ((torch.stack(words, dim=-1).flatten(1).double() + 0.5) * 2.0**-32).numpy()
 

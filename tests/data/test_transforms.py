@@ -96,11 +96,6 @@ def test_uniforms_are_uniform() -> None:
     np.testing.assert_allclose(np.corrcoef(draws.T), np.eye(24), atol=0.08)
 
 
-def test_flips_do_not_depend_on_the_crop() -> None:
-    every, last = crop_uniforms(np.arange(50), 3, 1), crop_uniforms(np.arange(50), 3, 1, first_block=5)
-    np.testing.assert_array_equal(last, every[:, -4:])
-
-
 def test_half_of_the_images_are_mirrored() -> None:
     array = np.arange(4, dtype=np.uint8).reshape(1, 1, 4, 1).repeat(4, axis=1).repeat(1000, axis=0)
     pixels = Preprocess(4, 1, flip=True).batch(array, np.arange(1000))

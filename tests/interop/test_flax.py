@@ -66,7 +66,7 @@ def test_bytes_after_the_end_are_refused(tmp_path: Path) -> None:
     [
         ([1, 2], "holds list at its top"),
         ({"model": {}}, "holds the keys model at its top"),
-        ({"params": 3}, "expected a flax checkpoint"),
+        ({"params": 3}, "expected 'params'"),
         ({"params": {"a": {"b": "text"}}}, "a.b is a str, not an array"),
         ({"params": {"a": msgpack.ExtType(5, b"x")}}, "extension type 5"),
         ({"params": {"a": msgpack.ExtType(1, msgpack.packb([1]))}}, "without shape, dtype and bytes"),

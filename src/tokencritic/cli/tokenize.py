@@ -42,7 +42,6 @@ def main(arguments: list[str]) -> None:
         workers=given.workers,
         rank=rank,
         world_size=world_size,
-        device=given.device,
     )
     if arrays is None:
         print(f"rank {rank} is done; the last rank will join the chunks in {given.out}")

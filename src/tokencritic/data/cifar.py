@@ -9,6 +9,7 @@ from PIL import Image
 
 from tokencritic.data.source import ArraySource
 from tokencritic.errors import InputError
+from tokencritic.files import read_bytes
 from tokencritic.foreign_weights import read_pickled_arrays
 
 _NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
@@ -44,7 +45,7 @@ def open_cifar(found: tuple[Path, str], split: str) -> ArraySource:
 def _read_sheet(file: Path) -> tuple[np.ndarray, np.ndarray]:
     """A sheet of 1024 pixels a row: each row is one image. It has no labels."""
     try:
-        with Image.open(io.BytesIO(_read_bytes(file))) as sheet:
+        with Image.open(io.BytesIO(read_bytes(file))) as sheet:
             if sheet.width != _PIXELS or sheet.mode != "RGB":
                 raise InputError(f"{file} is {sheet.mode}, {sheet.width} wide; a sheet is RGB, {_PIXELS} wide")
             return np.asarray(sheet).reshape(-1, _SIZE, _SIZE, 3), np.empty(0, np.int64)
@@ -53,7 +54,7 @@ def _read_sheet(file: Path) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _read_labels(file: Path) -> np.ndarray:
-    content = _read_bytes(file)
+    content = read_bytes(file)
     try:
         return np.array(json.loads(content))
     except ValueError as error:
@@ -61,21 +62,18 @@ def _read_labels(file: Path) -> np.ndarray:
 
 
 def _read_pickle(file: Path) -> tuple[np.ndarray, np.ndarray]:
-    content = _read_bytes(file)
+    content = read_bytes(file)
     try:
         batch = read_pickled_arrays(content)
         values = {key.decode() if isinstance(key, bytes) else key: value for key, value in batch.items()}
-        data, labels = np.asarray(values["data"]), np.array(values["labels"])
+        return _from_planes(np.asarray(values["data"])), np.array(values["labels"])
     except Exception as error:  # a broken pickle can raise almost anything
         raise InputError(f"{file} is not a CIFAR-10 batch: {type(error).__name__}: {error}") from error
-    if data.dtype != np.uint8 or data.ndim != 2 or data.shape[1] != 3 * _PIXELS:
-        raise InputError(f"{file} holds data of {data.shape}; expected uint8 (n, {3 * _PIXELS})")
-    return _from_planes(data), labels
 
 
 def _read_records(file: Path) -> tuple[np.ndarray, np.ndarray]:
     """Records of one label byte and 3072 pixel bytes."""
-    content = np.frombuffer(_read_bytes(file), np.uint8)
+    content = np.frombuffer(read_bytes(file), np.uint8)
     if content.size == 0 or content.size % (1 + 3 * _PIXELS):
         raise InputError(f"{file} holds {content.size} bytes; expected a multiple of {1 + 3 * _PIXELS}")
     records = content.reshape(-1, 1 + 3 * _PIXELS)
@@ -85,10 +83,3 @@ def _read_records(file: Path) -> tuple[np.ndarray, np.ndarray]:
 def _from_planes(data: np.ndarray) -> np.ndarray:
     """(n, 3072) with a red, a green and a blue plane -> (n, 32, 32, 3)."""
     return np.ascontiguousarray(data.reshape(-1, 3, _SIZE, _SIZE).transpose(0, 2, 3, 1))
-
-
-def _read_bytes(file: Path) -> bytes:
-    try:
-        return file.read_bytes()
-    except OSError as error:
-        raise InputError(f"{file} cannot be read: {error.strerror}; CIFAR-10 needs it") from error

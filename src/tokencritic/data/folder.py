@@ -29,7 +29,7 @@ class FolderSource(Source):
     """
 
     def __init__(self, folder: Path, split: str, max_corrupt: int) -> None:
-        self.folder, self.split = split_folder(folder, split), split
+        self.folder, self.split = _split_folder(folder, split), split
         classes = _class_folders(self.folder)
         if not classes:
             raise InputError(f"{self.folder} has no class folders; expected one folder of images per class")
@@ -45,21 +45,16 @@ class FolderSource(Source):
         name = self._files[index]
         try:
             return read_image(self.folder / name), int(self.labels[index])
-        except OSError as error:
-            if error.errno is not None:  # the disk or the permissions are at fault, not the file's content
+        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+            if isinstance(error, OSError) and error.errno is not None:  # the disk or the permissions, not the content
                 raise InputError(f"{self.folder / name} cannot be read: {error.strerror}") from error
-            self._note_corrupt(name, error)
-        except (SyntaxError, ValueError, Image.DecompressionBombError) as error:
-            self._note_corrupt(name, error)
+            self.corrupt[name] = str(error) or type(error).__name__
+        check_corrupt(self.folder, self.corrupt, self.max_corrupt)
         return None
 
     def name(self, index: int) -> str:
         """Its file, seen from the folder of class folders."""
         return self._files[index]
-
-    def _note_corrupt(self, name: str, error: Exception) -> None:
-        self.corrupt[name] = str(error) or type(error).__name__
-        check_corrupt(self.folder, self.corrupt, self.max_corrupt)
 
     def describe(self) -> dict[str, Any]:
         """Kind, split, number of examples and a hash of the list of files."""
@@ -74,27 +69,20 @@ def read_image(file: Path | IO[bytes]) -> Image.Image:
         with suppress(Exception):  # Pillow raises what it likes on odd EXIF; the pixels are whole
             ImageOps.exif_transpose(image, in_place=True)
         if image.mode.startswith("I"):
-            return _from_16_bits(image)
-        if image.mode in ("1", "L", "RGB") and not image.has_transparency_data:
-            return image.convert("L" if image.mode == "1" else image.mode)
+            values = np.asarray(image).astype(np.int64)
+            if values.min() < 0 or values.max() > 65535:
+                raise ValueError(f"mode {image.mode} with values beyond 16 bits")
+            return Image.fromarray(((values * 255 + 32767) // 65535).astype(np.uint8))
+        mode = "L" if image.mode in ("1", "L", "LA", "La") else "RGB"
         if image.has_transparency_data:
-            grey = image.mode in ("1", "L", "LA", "La")
             if image.mode == "La":  # Pillow knows the way back from premultiplied grey only to LA
                 image = image.convert("LA")
             image = image.convert("RGBA")
-            white = Image.new("RGBA", image.size, "white")
-            return Image.alpha_composite(white, image).convert("L" if grey else "RGB")
-        return image.convert("RGB")
+            image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+        return image.convert(mode)
 
 
-def _from_16_bits(image: Image.Image) -> Image.Image:
-    values = np.asarray(image).astype(np.int64)
-    if values.min() < 0 or values.max() > 65535:
-        raise ValueError(f"mode {image.mode} with values beyond 16 bits")
-    return Image.fromarray(((values * 255 + 32767) // 65535).astype(np.uint8))
-
-
-def split_folder(folder: Path, split: str) -> Path:
+def _split_folder(folder: Path, split: str) -> Path:
     """The sub-folder of a split if the folder has any (a folder of folders, so that a class may be called "train")."""
     present = {name: folder / name for names in _SPLITS.values() for name in names if _class_folders(folder / name)}
     for name in _SPLITS[split]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from tokencritic.data.source import ArraySource, numbered_classes
 from tokencritic.errors import InputError
+from tokencritic.files import read_bytes
 
 _PREFIXES = {"train": "train", "test": "t10k"}
 _DIMENSIONS = {"images": 3, "labels": 1}
@@ -46,34 +47,27 @@ def open_idx(folder: Path, split: str) -> ArraySource:
     return ArraySource(images, labels, names, "idx", split, str(folder))
 
 
-def read_idx(file: Path) -> np.ndarray:
-    """One idx file of unsigned bytes, of any number of dimensions."""
+def _read(folder: Path, split: str, what: str) -> np.ndarray:
+    """One idx file of unsigned bytes."""
+    file = _find(folder, split, what)
+    if file is None:
+        raise InputError(f"{folder} has no {_names(split, what)[0]} (or .gz), which the {split} split needs")
+    content = read_bytes(file)
     try:
-        content = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
+        content = gzip.decompress(content) if file.suffix == ".gz" else content
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise InputError(f"{file} is not a whole gzip file: {error}") from error
-    except OSError as error:
-        raise InputError(f"{file} cannot be read: {error.strerror}") from error
     if len(content) < 4 or content[:3] != b"\0\0\x08":
-        raise InputError(
-            f"{file} starts with {content[:4].hex() or 'nothing'}; an idx file of bytes starts with 000008"
-        )
+        start = content[:4].hex() or "nothing"
+        raise InputError(f"{file} starts with {start}; an idx file of bytes starts with 000008")
     start = 4 + 4 * content[3]
     shape = tuple(np.frombuffer(content[4:start], ">u4").tolist()) if len(content) >= start else ()
     expected = start + int(np.prod(shape, dtype=object))
     if len(shape) != content[3] or len(content) != expected:
         raise InputError(f"{file} holds {len(content)} bytes; its header {shape} asks for {expected}")
+    if len(shape) != _DIMENSIONS[what]:
+        raise InputError(f"{file} holds {len(shape)} dimensions; {what} have {_DIMENSIONS[what]}")
     return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
-
-
-def _read(folder: Path, split: str, what: str) -> np.ndarray:
-    file = _find(folder, split, what)
-    if file is None:
-        raise InputError(f"{folder} has no {_names(split, what)[0]} (or .gz), which the {split} split needs")
-    array = read_idx(file)
-    if array.ndim != _DIMENSIONS[what]:
-        raise InputError(f"{file} holds {array.ndim} dimensions; {what} have {_DIMENSIONS[what]}")
-    return array
 
 
 def _find(folder: Path, split: str, what: str) -> Path | None:

@@ -4,6 +4,8 @@ The examples of all epochs stand in one long line; step s takes places s * batch
 the ends of epochs. Ranks share a step's examples, so the order does not depend on how many there are.
 """
 
+from functools import lru_cache
+
 import numpy as np
 
 from tokencritic.errors import InputError, check_at_least
@@ -38,8 +40,7 @@ class ExampleOrder:
         check_at_least(1, num_examples=num_examples, batch_size=batch_size)
         check_seed(seed)
         self.num_examples, self.batch_size, self.seed = num_examples, batch_size, seed
-        self._epoch = -1
-        self._shuffled = np.empty(0, np.int64)
+        self._permutation = lru_cache(maxsize=1)(lambda epoch: permutation(seed, epoch, num_examples))
 
     def batch(self, step: int) -> np.ndarray:
         """The examples of a step: int64 (batch_size,)."""
@@ -49,9 +50,4 @@ class ExampleOrder:
             piece = self._permutation(epoch)[offset : offset + wanted]
             pieces.append(piece)
             place, wanted = place + len(piece), wanted - len(piece)
-        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
-
-    def _permutation(self, epoch: int) -> np.ndarray:
-        if epoch != self._epoch:
-            self._shuffled, self._epoch = permutation(self.seed, epoch, self.num_examples), epoch
-        return self._shuffled
+        return np.concatenate(pieces)

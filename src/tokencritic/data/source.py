@@ -70,9 +70,7 @@ class ArraySource(Source):
             images = images[..., None]
         if images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] not in (1, 3) or 0 in images.shape:
             raise InputError(f"{place} holds images {shape}; expected uint8 (n, h, w) or (n, h, w, 1 or 3)")
-        if labels.shape != images.shape[:1] or labels.dtype.kind not in "iu":
-            shape = f"{labels.dtype} {tuple(labels.shape)}"
-            raise InputError(f"{place} holds labels {shape}; expected integers ({len(images)},), one per image")
+        check_labels(place, labels, len(images))
         low, high = int(labels.min()), int(labels.max())
         if low < 0 or high >= len(class_names):
             bad = low if low < 0 else high
@@ -95,6 +93,13 @@ class ArraySource(Source):
 def to_picture(pixels: np.ndarray) -> Image.Image:
     """uint8 (h, w, c) -> a picture in mode L for one channel, RGB for three."""
     return Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
+
+
+def check_labels(place: object, labels: np.ndarray, count: int) -> None:
+    """Raises InputError unless there is one integer for each of `count` images."""
+    if labels.shape != (count,) or labels.dtype.kind not in "iu":
+        found = f"{labels.dtype} {tuple(labels.shape)}"
+        raise InputError(f"{place} holds labels {found}; expected integers ({count},), one per image")
 
 
 def numbered_classes(*labels: np.ndarray) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from tokencritic.data.npz import arrays_of
 from tokencritic.errors import InputError
-from tokencritic.files import write_atomically
+from tokencritic.files import read_json, write_atomically
 from tokencritic.pretrained import place_of
 
 TOKENS = "tokens.npy"
@@ -23,8 +23,7 @@ PACKED = "tokens.npz"
 
 TOKEN_TYPE = np.dtype("<u2")
 LABEL_TYPE = np.dtype("<i4")
-MAX_CODEBOOK = 2**16
-CROPS_PER_IMAGE = "passes"  # the stored name of how many rows each image has
+CROPS = "passes"  # the stored name of how many rows each image has
 
 _ROWS_CHECKED_AT_ONCE = 2**16
 
@@ -50,7 +49,7 @@ class TokenArrays:
     @property
     def num_images(self) -> int:
         """How many different images there are: each has as many rows as crops were made of it."""
-        return len(self) // self.facts.get(CROPS_PER_IMAGE, 1)
+        return len(self) // self.facts.get(CROPS, 1)
 
     @classmethod
     def open(cls, place: str | Path, tokenizer_fingerprint: str | None = None) -> Self:
@@ -59,17 +58,17 @@ class TokenArrays:
         tokenizer_fingerprint: that of the model's tokenizer, which must agree.
         """
         place = Path(place_of(place))
-        packed = place if place.suffix == ".npz" else place / PACKED
-        facts, tokens, labels = _unpack(packed) if packed.is_file() else _map(place)
+        facts, ((tokens_file, tokens), (labels_file, labels)) = _read(place)
         made_with = facts["tokenizer_fingerprint"]
         if tokenizer_fingerprint is not None and tokenizer_fingerprint != made_with:
             raise InputError(
                 f"{place} was made with tokenizer {made_with[:16]}, and this tokenizer is "
                 f"{tokenizer_fingerprint[:16]}; tokenize the images with this one"
             )
-        names = tuple(facts["class_names"])
-        height, width = facts["grid"]
-        return cls(tokens, labels, made_with, facts["codebook_size"], (height, width), names, facts)
+        names, size, (height, width) = tuple(facts["class_names"]), facts["codebook_size"], facts["grid"]
+        _check(tokens_file, tokens, TOKEN_TYPE, (facts["rows"], height * width), size, "code")
+        _check(labels_file, labels, LABEL_TYPE, (facts["rows"],), len(names), "class")
+        return cls(tokens, np.array(labels), made_with, size, (height, width), names, facts)
 
     def pack(self, file: Path) -> None:
         """Write them as one compressed file, whole or not at all."""
@@ -85,60 +84,46 @@ class TokenArrays:
 def read_facts(folder: Path) -> dict[str, Any] | None:
     """The JSON of a token folder, checked; None where there is none."""
     file = folder / FACTS
-    return _check_facts(file, file.read_bytes()) if file.is_file() else None
+    return _check_facts(file, read_json(file)) if file.is_file() else None
 
 
-def _check_facts(file: Path, content: bytes) -> dict[str, Any]:
-    try:
-        facts = json.loads(content)
-    except ValueError as error:
-        raise InputError(f"{file} is not JSON: {error}") from error
+def _check_facts(file: Path, facts: dict[str, Any]) -> dict[str, Any]:
     kinds = {"tokenizer_fingerprint": str, "codebook_size": int, "grid": list, "class_names": list, "rows": int}
     for name, kind in kinds.items():
-        if not isinstance(facts, dict) or not isinstance(facts.get(name), kind):
+        if not isinstance(facts.get(name), kind):
             raise InputError(f"{file} has no {name} of type {kind.__name__}; expected a file that tokenizing wrote")
     if len(facts["grid"]) != 2 or not all(isinstance(side, int) and side > 0 for side in facts["grid"]):
         raise InputError(f"{file} has grid {facts['grid']}; expected [height, width]")
     return facts
 
 
-def _map(folder: Path) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
-    """Facts, tokens and labels of a folder. Tokens stay on disk."""
-    facts, arrays = read_facts(folder), []
-    if facts is None:
-        raise InputError(f"{folder} has no {FACTS}; expected a folder that tokenizing has finished")
-    for file in (folder / TOKENS, folder / LABELS):
+def _read(place: Path) -> tuple[dict[str, Any], list[tuple[Path, np.ndarray]]]:
+    """The facts; and tokens and labels, each with its file. The arrays of a folder stay on disk."""
+    packed = place if place.suffix == ".npz" else place / PACKED
+    if packed.is_file():
         try:
-            arrays.append(np.load(file, mmap_mode="r", allow_pickle=False))
+            with arrays_of(packed) as arrays:
+                facts = _check_facts(packed, json.loads(arrays["facts"].tobytes()))
+                return facts, [(packed, arrays["tokens"]), (packed, arrays["labels"])]
+        except KeyError as error:
+            expected = "expected those, or a folder that `tokenize` wrote"
+            raise InputError(f"{packed} holds no packed tokens; {expected}") from error
+    facts, found = read_facts(place), []
+    if facts is None:
+        raise InputError(f"{place} has no {FACTS}; expected a folder that tokenizing has finished")
+    for file in (place / TOKENS, place / LABELS):
+        try:
+            found.append((file, np.load(file, mmap_mode="r", allow_pickle=False)))
         except (OSError, ValueError, EOFError) as error:
             raise InputError(f"{file} is not a whole .npy file: {error}") from error
-    _check_arrays(facts, (folder / TOKENS, arrays[0]), (folder / LABELS, arrays[1]))
-    return facts, arrays[0], np.array(arrays[1])
+    return facts, found
 
 
-def _unpack(file: Path) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
-    """Facts, tokens and labels of a packed file."""
-    try:
-        with arrays_of(file) as arrays:
-            content, tokens, labels = (arrays[name] for name in ("facts", "tokens", "labels"))
-    except KeyError as error:
-        raise InputError(f"{file} holds no packed tokens; expected those, or a folder that `tokenize` wrote") from error
-    facts = _check_facts(file, content.tobytes())
-    _check_arrays(facts, (file, tokens), (file, labels))
-    return facts, tokens, labels
-
-
-def _check_arrays(facts: dict[str, Any], tokens: tuple[Path, np.ndarray], labels: tuple[Path, np.ndarray]) -> None:
-    """Each with the file that it is from: of the form that the facts tell, and in range."""
-    rows, (height, width) = facts["rows"], facts["grid"]
-    for (file, array), dtype, shape, limit, what in (
-        (tokens, TOKEN_TYPE, (rows, height * width), facts["codebook_size"], "code"),
-        (labels, LABEL_TYPE, (rows,), len(facts["class_names"]), "class"),
-    ):
-        if array.dtype != dtype or array.shape != shape:
-            raise InputError(f"{file} holds {array.dtype} {array.shape}; the {FACTS} beside it says {dtype} {shape}")
-        for start in range(0, rows, _ROWS_CHECKED_AT_ONCE):
-            some = array[start : start + _ROWS_CHECKED_AT_ONCE]
-            low, high = int(some.min()), int(some.max())
-            if low < 0 or high >= limit:
-                raise InputError(f"{file} holds {low if low < 0 else high}; the last {what} is {limit - 1}")
+def _check(file: Path, array: np.ndarray, dtype: np.dtype, shape: tuple[int, ...], limit: int, what: str) -> None:
+    if array.dtype != dtype or array.shape != shape:
+        raise InputError(f"{file} holds {array.dtype} {array.shape}; the {FACTS} beside it says {dtype} {shape}")
+    for start in range(0, len(array), _ROWS_CHECKED_AT_ONCE):
+        some = array[start : start + _ROWS_CHECKED_AT_ONCE]
+        low, high = int(some.min()), int(some.max())
+        if low < 0 or high >= limit:
+            raise InputError(f"{file} holds {low if low < 0 else high}; the last {what} is {limit - 1}")

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tokencritic.data.source import to_picture
 from tokencritic.errors import InputError, check_at_least
-from tokencritic.randomness import CROP_BLOCKS, crop_uniforms
+from tokencritic.randomness import crop_uniforms
 
 Crop = Literal["center", "random"]
 
@@ -52,48 +52,31 @@ class Preprocess:
         crop_number: int = 0,
     ) -> Tensor:
         """Several images, or one array uint8 (b, h, w, c) -> uint8 (b, c, size, size). indices: the examples' numbers."""
-        draws = self._draw(indices, seed, crop_number)
+        draws = crop_uniforms(indices, seed, crop_number)
         fitting = [(self.size, self.size, channels) for channels in (1, self.channels)]
         # What needs no resampling and no weighing of colours is handled as a whole.
         if self.crop == "center" and isinstance(images, np.ndarray) and images.shape[1:] in fitting:
             pixels = images if images.shape[3] == self.channels else np.repeat(images, self.channels, axis=3)
         else:
             pixels = self._resize_each(images, draws)
-        if self.flip and draws is not None:
-            mirrored = draws[:, -1] < 0.5
-            pixels = pixels.copy()
-            pixels[mirrored] = pixels[mirrored, :, ::-1]
+        if self.flip:
+            pixels = np.where(draws[:, -1, None, None, None] < 0.5, pixels[:, :, ::-1], pixels)
         return torch.from_numpy(np.array(pixels.transpose(0, 3, 1, 2), order="C"))
 
-    def _draw(self, indices: Sequence[int] | np.ndarray, seed: int, crop_number: int) -> np.ndarray | None:
-        """The chances that are needed: all, only the last block to flip, or none."""
+    def _resize_each(self, images: Sequence[Image.Image] | np.ndarray, draws: np.ndarray) -> np.ndarray:
+        images = [to_picture(image) if isinstance(image, np.ndarray) else image for image in images]
+        mode = "L" if self.channels == 1 else "RGB"
+        if mode == "L":
+            images = [image.convert(mode) for image in images]
         if self.crop == "random":
-            return crop_uniforms(indices, seed, crop_number)
-        return crop_uniforms(indices, seed, crop_number, CROP_BLOCKS - 1) if self.flip else None
-
-    def _resize_each(self, images: Sequence[Image.Image] | np.ndarray, draws: np.ndarray | None) -> np.ndarray:
-        if isinstance(images, np.ndarray):
-            images = [to_picture(image) for image in images]
-        if self.channels == 1:
-            images = [_in_mode(image, "L") for image in images]
-        if self.crop == "random":
-            assert draws is not None
             sizes = np.array([image.size for image in images]).reshape(-1, 2)
-            boxes = random_boxes(sizes, draws, self.scale, self.ratio)
-            size = (self.size, self.size)
-            resized = [
-                image.crop(tuple(box)).resize(size, Image.Resampling.BICUBIC)
-                for image, box in zip(images, boxes.tolist(), strict=True)
-            ]
+            boxes = random_boxes(sizes, draws, self.scale, self.ratio).tolist()
+            cropped = (image.crop(tuple(box)) for image, box in zip(images, boxes, strict=True))
+            resized = [image.resize((self.size, self.size), Image.Resampling.BICUBIC) for image in cropped]
         else:
             resized = [center_crop(image, self.size) for image in images]
-        mode = "L" if self.channels == 1 else "RGB"
-        content = b"".join(_in_mode(image, mode).tobytes() for image in resized)  # faster than an array of each
+        content = b"".join(image.convert(mode).tobytes() for image in resized)  # faster than an array of each
         return np.frombuffer(content, np.uint8).reshape(-1, self.size, self.size, self.channels)
-
-
-def _in_mode(image: Image.Image, mode: str) -> Image.Image:
-    return image if image.mode == mode else image.convert(mode)
 
 
 def to_float(pixels: Tensor) -> Tensor:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from tokencritic.data.npz import arrays_of, reading
+from tokencritic.data.source import check_labels
 from tokencritic.errors import InputError
 from tokencritic.files import write_atomically
 from tokencritic.image_forms import check_images, to_pixels
@@ -75,28 +76,25 @@ class SampleFile:
 
     def __init__(self, file: str | Path) -> None:
         self.file = Path(file)
-        if not self.file.is_file():
-            raise InputError(f"{file} is no file; expected an .npz of samples")
         with reading(self.file):
             with zipfile.ZipFile(self.file) as archive:
                 if "arr_0.npy" not in archive.namelist():
                     raise InputError(f"{file} has no arr_0; expected images there")
                 self._member = archive.open("arr_0.npy")  # is still open when the archive is closed
             weakref.finalize(self, self._member.close)
-            version = np.lib.format.read_magic(self._member)
-            formats = np.lib.format
-            read_header = formats.read_array_header_1_0 if version == (1, 0) else formats.read_array_header_2_0
+            form = np.lib.format
+            old = form.read_magic(self._member) == (1, 0)
+            read_header = form.read_array_header_1_0 if old else form.read_array_header_2_0
             self.shape, fortran_order, dtype = read_header(self._member)
             self._first = self._member.tell()
-        if dtype != np.uint8 or len(self.shape) != 4 or self.shape[3] not in (1, 3) or fortran_order:
-            raise InputError(f"{file} holds arr_0 {dtype} {self.shape}; expected uint8 (n, h, w, c), c 1 or 3")
-        if 0 in self.shape:
-            raise InputError(f"{file} holds arr_0 {self.shape}; expected at least one image")
+        is_images = dtype == np.uint8 and len(self.shape) == 4 and self.shape[3] in (1, 3) and not fortran_order
+        if not is_images or 0 in self.shape:
+            expected = "uint8 (n, h, w, c), c 1 or 3, of at least one image"
+            raise InputError(f"{file} holds arr_0 {dtype} {self.shape}; expected {expected}")
         with arrays_of(self.file) as arrays:
             labels = arrays.get("arr_1")
-        if labels is not None and (labels.shape != self.shape[:1] or labels.dtype.kind not in "iu"):
-            right = f"integers ({len(self)},), one per image"
-            raise InputError(f"{file} holds labels {labels.dtype} {labels.shape}; expected {right}")
+        if labels is not None:
+            check_labels(file, labels, len(self))
         self.labels = None if labels is None else labels.astype(np.int64)
 
     def __len__(self) -> int:
@@ -115,5 +113,5 @@ def array_names(path: Path) -> set[str]:
     """Of the arrays in an .npz; none of anything else. `arr_0` tells a sample file from a data set."""
     if not (path.is_file() and path.suffix == ".npz"):
         return set()
-    with reading(path), zipfile.ZipFile(path) as archive:
-        return {name.removesuffix(".npy") for name in archive.namelist()}
+    with arrays_of(path) as arrays:
+        return set(arrays)

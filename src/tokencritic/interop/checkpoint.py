@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from torch import Tensor
 
 from tokencritic.errors import InputError
-from tokencritic.models.saved import SavedModel, misfit, without_start
+from tokencritic.models.saved import SavedModel, misfit
 
 _PUBLISHED_IMAGE_SIZE = 256
 _Model = TypeVar("_Model", bound=SavedModel)
@@ -61,8 +61,7 @@ class Checkpoint:
         origin_of: from a name in the model's state dict, and its shape, to where the tensor comes from.
         """
         try:
-            with without_start():
-                model = kind(kind.Config(**sizes))
+            model = kind.without_weights(kind.Config(**sizes))
         except InputError as error:
             raise InputError(f"{self.file}: {error}") from error
         origins = {name: origin_of(name, tuple(value.shape)) for name, value in model.state_dict().items()}

@@ -38,15 +38,12 @@ _IN_BLOCK = {
 
 def import_pair(generator_file: str | Path, tokenizer_file: str | Path) -> tuple[Generator, VQGAN]:
     """Generator and tokenizer that belong together: each tells what cannot be seen in the other's file."""
-    tokenizer = Checkpoint(tokenizer_file, read_flax(tokenizer_file))
-    codebook_size, _ = tokenizer.shape("quantizer.codebook", 2)
-    generator = import_generator(generator_file, codebook_size)
+    tokenizer = import_tokenizer(tokenizer_file)
+    generator = import_generator(generator_file, tokenizer.codebook_size)
     side = math.isqrt(generator.num_tokens)
     if side * side != generator.num_tokens:
         raise InputError(f"{generator_file} is for {generator.num_tokens} tokens, which make no square image")
-    sizes = _tokenizer_sizes(tokenizer, None)
-    sizes["image_size"] = side * 2 ** (len(sizes["multipliers"]) - 1)
-    return generator, tokenizer.build(VQGAN, sizes, partial(_tokenizer_origin, sizes))
+    return generator, import_tokenizer(tokenizer_file, side * tokenizer.factor)
 
 
 def import_generator(file: str | Path, codebook_size: int) -> Generator:
@@ -100,11 +97,8 @@ def _generator_origin(sizes: dict[str, Any], ours: str, shape: tuple[int, ...]) 
     if layer in _ENDS:
         return _layer_origin(_ENDS[layer], tensor, shape)
     _, _, index, name = layer.split(".")
-    theirs, width, split = (
-        f"TransformerLayer_{index}",
-        sizes["width"],
-        (sizes["heads"], sizes["width"] // sizes["heads"]),
-    )
+    theirs, width = f"TransformerLayer_{index}", sizes["width"]
+    split = (sizes["heads"], width // sizes["heads"])
     if name == "qkv":
         three = [f"{theirs}.Attention_0.self_attention.{part}" for part in ("query", "key", "value")]
         if tensor == "bias":

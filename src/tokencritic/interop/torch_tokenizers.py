@@ -4,7 +4,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-from tokencritic.errors import InputError
 from tokencritic.foreign_weights import read_tensors
 from tokencritic.interop.checkpoint import Checkpoint, Origin
 from tokencritic.tokenizers.vqgan import VQGAN, TamingVQGAN
@@ -37,8 +36,6 @@ def import_taming_tokenizer(file: str | Path, image_size: int | None = None) -> 
 
 
 def _read(file: str | Path) -> Checkpoint:
-    if not Path(file).is_file():
-        raise InputError(f"{file} is no file; expected a .safetensors, .ckpt, .bin or .pt file")
     tensors = read_tensors(file, "a tokenizer")
     return Checkpoint(file, {name: value for name, value in tensors.items() if not name.startswith("loss.")})
 

@@ -3,8 +3,7 @@
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -51,20 +50,11 @@ class SavedModel(nn.Module, Part, PyTorchModelHubMixin, license="apache-2.0", li
         digest = hashlib.sha256(json.dumps(dataclasses.asdict(self.config), sort_keys=True).encode())
         return with_weights(digest, self)
 
-    def save_pretrained(
-        self,
-        save_directory: str | Path,
-        *,
-        push_to_hub: bool = False,
-        repo_id: str | None = None,
-        **push_to_hub_kwargs: Any,
-    ) -> str | None:
-        """Write the folder, as `write_model` does."""
-        folder = Path(save_directory)
-        write_model(folder, self.config, self.state_dict())
-        if push_to_hub:
-            return self.push_to_hub(repo_id=repo_id or folder.name, **push_to_hub_kwargs)
-        return None
+    def save_pretrained(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, save_directory: str | Path, *, config: Any = None, model_card_kwargs: Any = None
+    ) -> None:
+        """Write the folder, as `write_model` does. The other arguments are those that `push_to_hub` passes."""
+        write_model(Path(save_directory), self.config, self.state_dict())
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: str | Path, **hub_arguments: Any) -> Self:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -72,21 +62,25 @@ class SavedModel(nn.Module, Part, PyTorchModelHubMixin, license="apache-2.0", li
 
         hub_arguments: `revision`, `token`, `cache_dir`, `local_files_only`, `subfolder` of `huggingface_hub`.
         """
-        config_file, weights_file = (
-            find_file(pretrained_model_name_or_path, name, **hub_arguments) for name in (CONFIG, WEIGHTS)
-        )
-        config = read_config(config_file, cls.Config)
-        with without_start():
-            model = cls(config)
-        load_weights(model, weights_file)
+        place = pretrained_model_name_or_path
+        config_file, file = (find_file(place, name, **hub_arguments) for name in (CONFIG, WEIGHTS))
+        model = cls.without_weights(_read_config(config_file, cls.Config))
+        try:
+            weights = safetensors.torch.load_file(file)
+        except (safetensors.SafetensorError, OSError) as error:
+            raise InputError(f"{file} is not a whole safetensors file: {error}") from error
+        expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+        if wrong := misfit(expected, weights):
+            raise InputError(f"{file} does not fit the config beside it ({wrong})")
+        weights = {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in weights.items()}
+        model.load_state_dict(weights, assign=True)
         return model.eval()
 
-
-@contextmanager
-def without_start() -> Iterator[None]:
-    """Models that are made here have their sizes and no numbers: no random start, which the weights would overwrite."""
-    with torch.device("meta"), _NoInitialization():
-        yield
+    @classmethod
+    def without_weights(cls, config: Any) -> Self:
+        """A model on the meta device, without a random start, which weights to be loaded would overwrite."""
+        with torch.device("meta"), _NoInitialization():
+            return cls(config)
 
 
 class _NoInitialization(TorchFunctionMode):
@@ -145,39 +139,21 @@ def find_file(place: str | Path, name: str, **hub_arguments: Any) -> Path:
         raise InputError(f"{place} is not a folder, and as a Hub id it gives no {name}: {reason}") from error
 
 
-def read_config(file: Path, config_type: type[Any]) -> Any:
+def _read_config(file: Path, config_type: type[Any]) -> Any:
     """The dataclass from its JSON; unknown, missing and impossible values are errors."""
     values = read_json(file)
-    names = {field.name for field in dataclasses.fields(config_type)}
-    if unknown := sorted(set(values) - names):
-        raise InputError(f"{file} has {unknown}; a {config_type.__name__} knows {sorted(names)}")
-    for field in dataclasses.fields(config_type):
-        if field.name in values and not _is_a(values[field.name], field.type):
-            right = field.type.__name__  # pyright: ignore[reportAttributeAccessIssue, reportOptionalMemberAccess]
-            raise InputError(f"{file}: {field.name} is {values[field.name]!r}; expected {right}")
+    kinds: dict[str, Any] = {field.name: field.type for field in dataclasses.fields(config_type)}
+    if unknown := sorted(set(values) - set(kinds)):
+        raise InputError(f"{file} has {unknown}; a {config_type.__name__} knows {sorted(kinds)}")
+    for name, value in values.items():
+        # Types other than numbers and truth values are not looked at.
+        allowed = {int: (int,), float: (int, float), bool: (bool,)}.get(kinds[name], (type(value),))
+        if type(value) not in allowed:  # a truth value is an instance of int
+            raise InputError(f"{file}: {name} is {value!r}; expected {kinds[name].__name__}")
     try:
         return config_type(**values)
     except (TypeError, ValueError) as error:
         raise InputError(f"{file}: {error}") from error
-
-
-def _is_a(value: Any, kind: Any) -> bool:
-    """Whether a JSON value can be a field of this type; types other than numbers and truth values are not looked at."""
-    allowed = {int: (int,), float: (int, float), bool: (bool,)}.get(kind)
-    return allowed is None or (isinstance(value, allowed) and (kind is bool) == isinstance(value, bool))
-
-
-def load_weights(model: nn.Module, file: Path) -> None:
-    """Fill `model` with exactly the tensors of a safetensors file, as float32."""
-    try:
-        weights = safetensors.torch.load_file(file)
-    except (safetensors.SafetensorError, OSError) as error:
-        raise InputError(f"{file} is not a whole safetensors file: {error}") from error
-    expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-    if wrong := misfit(expected, weights):
-        raise InputError(f"{file} does not fit the config beside it ({wrong})")
-    weights = {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in weights.items()}
-    model.load_state_dict(weights, assign=True)
 
 
 def misfit(expected: Mapping[str, tuple[int, ...]], tensors: Mapping[str, Tensor]) -> str:
@@ -191,9 +167,5 @@ def misfit(expected: Mapping[str, tuple[int, ...]], tensors: Mapping[str, Tensor
             if name in tensors and tuple(tensors[name].shape) != shape
         ],
     }
-    return "; ".join(f"{what}: {_first_few(names)}" for what, names in wrong.items() if names)
-
-
-def _first_few(names: list[str]) -> str:
-    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return ", ".join(names[:_LISTED]) + more
+    more = {what: f" and {len(names) - _LISTED} more" * (len(names) > _LISTED) for what, names in wrong.items()}
+    return "; ".join(f"{what}: {', '.join(names[:_LISTED])}{more[what]}" for what, names in wrong.items() if names)

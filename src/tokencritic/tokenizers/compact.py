@@ -68,10 +68,6 @@ class CompactTokenizer(Tokenizer):
         self.decoder = nn.Sequential(*(Block(config.width) for _ in range(config.decoder_blocks)))
         self.to_pixels = nn.Sequential(ChannelNorm(config.width), nn.Conv2d(config.width, pixels, 3, padding=1))
 
-    @property
-    def last_layer(self) -> Tensor:
-        return self.to_pixels.get_parameter("1.weight")
-
     def to_latents(self, images: Tensor) -> Tensor:
         # fmt: off
         x = F.pad(images, (self.margin,) * 4)                                 # b c h+2m w+2m

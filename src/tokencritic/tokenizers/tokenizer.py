@@ -52,11 +52,6 @@ class Tokenizer(SavedModel, ImageTokenizer):
         self.grid = (side, side)  # pyright: ignore[reportIncompatibleVariableOverride]
         self.num_tokens = side * side
 
-    @property
-    @abstractmethod
-    def last_layer(self) -> Tensor:
-        """The weight of the decoder's last convolution, on which losses are balanced."""
-
     @abstractmethod
     def to_latents(self, images: Tensor) -> Tensor:
         """(b, c, h, w) in [0, 1] -> (b, d, gh, gw), what is to be quantized."""

@@ -71,10 +71,6 @@ class VQGAN(Tokenizer):
         self.encoder, self.decoder = _maskgit_encoder(config), _maskgit_decoder(config)
         self.quantizer = Quantizer(config.codebook_size, config.code_width)
 
-    @property
-    def last_layer(self) -> Tensor:
-        return self.decoder.get_parameter("head.weight")
-
     def to_latents(self, images: Tensor) -> Tensor:
         return self.encoder(_channels_last(images))
 
@@ -116,10 +112,6 @@ class TamingVQGAN(Tokenizer):
         self.quantizer = Quantizer(config.codebook_size, config.code_width)
         self.quant_conv = nn.Conv2d(config.latent_width, config.code_width, 1)
         self.post_quant_conv = nn.Conv2d(config.code_width, config.latent_width, 1)
-
-    @property
-    def last_layer(self) -> Tensor:
-        return self.decoder.get_parameter("conv_out.weight")
 
     def to_latents(self, images: Tensor) -> Tensor:
         return self.quant_conv(self.encoder(_channels_last(2 * images - 1)))
@@ -257,12 +249,9 @@ def _taming_level(name: str, width: int, new_width: int, count: int, attention: 
 
 
 def _taming_middle(width: int) -> dict[str, nn.Module]:
-    before, attention, after = (
-        ResidualBlock(width, width, maskgit=False),
-        Attention(width),
-        ResidualBlock(width, width, maskgit=False),
-    )
-    return {"mid.block_1": before, "mid.attn_1": attention, "mid.block_2": after}
+    layers: dict[str, nn.Module] = {"mid.block_1": ResidualBlock(width, width, maskgit=False)}
+    layers["mid.attn_1"] = Attention(width)
+    return layers | {"mid.block_2": ResidualBlock(width, width, maskgit=False)}
 
 
 def _taming_encoder(config: TamingConfig) -> Chain:
