@@ -14,18 +14,16 @@ from tokencritic.data.tokens import TokenArrays
 from tokencritic.data.transforms import Preprocess
 from tokencritic.errors import InputError
 from tokencritic.models.classifier import Classifier
-from tokencritic.models.critic import CriticConfig
+from tokencritic.models.critic import Critic
 from tokencritic.models.generator import Generator
 from tokencritic.pipeline_folder import KINDS, load_part
 from tokencritic.pretrained import place_of
 from tokencritic.tokenizers.tokenizer import Tokenizer
 from tokencritic.training.classifier_task import ClassifierTask
-from tokencritic.training.critic_task import CriticTask, make_critic
-from tokencritic.training.generator_task import GeneratorTask
 from tokencritic.training.perceptual import Lpips
 from tokencritic.training.run_folder import TrainingRun
 from tokencritic.training.task import Task
-from tokencritic.training.token_rows import sizes_of
+from tokencritic.training.token_tasks import CriticTask, GeneratorTask, sizes_of
 from tokencritic.training.tokenizer_task import TokenizerTask
 
 
@@ -71,7 +69,7 @@ def _critic(settings: Any, preset: Any, given: Namespace) -> Task:
     generator: Generator = load_part(given.generator, "generator")
     check_origin(given.generator, arrays)
     sizes = sizes_of(arrays) | {"num_classes": generator.num_classes, "null_class": generator.null_class}
-    config: CriticConfig = follow(settings.model, preset.model, sizes, "the tokens'")
+    config = follow(settings.model, preset.model, sizes, "the tokens'")
     if given.start == "generator":
         own = generator.config
         shared = {name: vars(own)[name] for name in ("width", "heads", "mlp_width", "norm_first")}
@@ -82,8 +80,8 @@ def _critic(settings: Any, preset: Any, given: Namespace) -> Task:
         config = dataclasses.replace(config, layers=min(config.layers, own.layers))
     tokenizer = load_part(given.tokenizer, "tokenizer") if given.tokenizer else tokenizer_beside(given.generator)
     torch.manual_seed(settings.training.seed)
-    critic = make_critic(config, generator, given.start)
-    return CriticTask(critic, generator, arrays, settings.objective, tokenizer, settings.training.seed)
+    trunk = generator.critic_trunk(config.layers, config.dropout) if given.start == "generator" else None
+    return CriticTask(Critic(config, trunk), generator, arrays, settings.objective, tokenizer, settings.training.seed)
 
 
 def _classifier(settings: Any, preset: Any, given: Namespace) -> Task:

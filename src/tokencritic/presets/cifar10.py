@@ -16,10 +16,9 @@ from tokencritic.presets import fashion_mnist
 from tokencritic.presets.recipe import ImagePreset, Preset
 from tokencritic.tokenizers.compact import CIFAR_10
 from tokencritic.training.classifier_task import ClassifierObjective
-from tokencritic.training.critic_task import CriticObjective
-from tokencritic.training.generator_task import GeneratorObjective
 from tokencritic.training.optimizer import OptimizerSettings
 from tokencritic.training.settings import TrainingSettings
+from tokencritic.training.token_tasks import CriticObjective, GeneratorObjective
 from tokencritic.training.tokenizer_task import TokenizerObjective
 
 TOKENIZER = ImagePreset(

@@ -23,10 +23,9 @@ from tokencritic.models.classifier import ClassifierConfig
 from tokencritic.presets.recipe import ImagePreset, Preset
 from tokencritic.tokenizers import vqgan
 from tokencritic.training.classifier_task import ClassifierObjective
-from tokencritic.training.critic_task import CriticObjective
-from tokencritic.training.generator_task import GeneratorObjective
 from tokencritic.training.optimizer import OptimizerSettings
 from tokencritic.training.settings import TrainingSettings
+from tokencritic.training.token_tasks import CriticObjective, GeneratorObjective
 from tokencritic.training.tokenizer_task import TokenizerObjective
 
 IMAGES, BATCH = 1_281_167, 256
