@@ -34,8 +34,7 @@ from tokencritic.models.transformer import TransformerConfig
 from tokencritic.presets.fashion_mnist import GENERATOR
 from tokencritic.training.loop import train
 from tokencritic.training.losses import critic_loss, generator_loss
-from tokencritic.training.optimizer import OptimizerSettings
-from tokencritic.training.settings import TrainingSettings
+from tokencritic.training.settings import OptimizerSettings, TrainingSettings
 from tokencritic.training.task import Loss
 from tokencritic.training.token_tasks import GeneratorObjective, GeneratorTask
 

@@ -7,9 +7,8 @@ from safetensors.torch import load_file
 from tokencritic.errors import InputError
 from tokencritic.tokenizers.compact import CompactConfig, CompactTokenizer
 from tokencritic.training.loop import train
-from tokencritic.training.optimizer import OptimizerSettings
 from tokencritic.training.perceptual import Lpips
-from tokencritic.training.settings import TrainingSettings
+from tokencritic.training.settings import OptimizerSettings, TrainingSettings
 from tokencritic.training.tokenizer_task import TokenizerObjective, TokenizerTask
 
 CONFIG = CompactConfig(image_size=8, width=16, codebook_size=32)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from tokencritic.errors import InputError
 
 if TYPE_CHECKING:
-    from tokencritic.presets.recipe import Preset
+    from tokencritic.training.settings import Preset
 
 MODELS = ("tokenizer", "generator", "critic", "classifier")
 NAMES = ("fashion-mnist", "cifar10", "imagenet-256", "imagenet-512")

@@ -12,11 +12,9 @@ There is no dropout: it costs a CPU a fifth of its speed, and so short a run doe
 from tokencritic.models.classifier import ClassifierConfig
 from tokencritic.models.critic import CriticConfig
 from tokencritic.models.transformer import TransformerConfig
-from tokencritic.presets.recipe import ImagePreset, Preset
 from tokencritic.tokenizers.compact import FASHION_MNIST
 from tokencritic.training.classifier_task import ClassifierObjective
-from tokencritic.training.optimizer import OptimizerSettings
-from tokencritic.training.settings import TrainingSettings
+from tokencritic.training.settings import ImagePreset, OptimizerSettings, Preset, TrainingSettings
 from tokencritic.training.token_tasks import CriticObjective, GeneratorObjective
 from tokencritic.training.tokenizer_task import TokenizerObjective
 

@@ -20,11 +20,9 @@ from dataclasses import replace
 
 from tokencritic.models import critic, generator
 from tokencritic.models.classifier import ClassifierConfig
-from tokencritic.presets.recipe import ImagePreset, Preset
 from tokencritic.tokenizers import vqgan
 from tokencritic.training.classifier_task import ClassifierObjective
-from tokencritic.training.optimizer import OptimizerSettings
-from tokencritic.training.settings import TrainingSettings
+from tokencritic.training.settings import ImagePreset, OptimizerSettings, Preset, TrainingSettings
 from tokencritic.training.token_tasks import CriticObjective, GeneratorObjective
 from tokencritic.training.tokenizer_task import TokenizerObjective
 

@@ -22,9 +22,8 @@ from tokencritic.distribution import Ranks, joined
 from tokencritic.errors import InputError
 from tokencritic.progress import Progress
 from tokencritic.training.learner import Learner
-from tokencritic.training.optimizer import OptimizerSettings, learning_rate
 from tokencritic.training.run_folder import RunFolder, finite
-from tokencritic.training.settings import TrainingSettings
+from tokencritic.training.settings import OptimizerSettings, TrainingSettings
 from tokencritic.training.task import Task
 
 _MOST_VALIDATED = 512  # held-out examples; every rank goes through all of them
@@ -120,7 +119,7 @@ class _Run:
             return None
         if logged:
             means = self.ranks.total(torch.stack([*numbers.values()])) / self.ranks.size if numbers else []
-            facts = {"loss": seen[0], "norm": seen[1], "rate": learning_rate(self.optimization, share)}
+            facts = {"loss": seen[0], "norm": seen[1], "rate": self.optimization.rate(share)}
             facts |= {"seconds": round(self.clock.seconds, 1)}
             facts |= {name: float(value) for name, value in zip(numbers, means, strict=True)}
             self.folder.log("training", step, facts, {})

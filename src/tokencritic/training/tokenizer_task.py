@@ -19,8 +19,9 @@ from tokencritic.pictures.grids import image_grid
 from tokencritic.randomness import example_seeds, torch_rng
 from tokencritic.tokenizers.quantizer import CodebookUpkeep, code_counts, perplexity, squared_distances
 from tokencritic.tokenizers.tokenizer import Tokenizer, TokenizerOutput
-from tokencritic.training.optimizer import OptimizerSettings, make_optimizer, optimizer_tensors
+from tokencritic.training.learner import make_optimizer, optimizer_tensors
 from tokencritic.training.perceptual import Lpips
+from tokencritic.training.settings import OptimizerSettings
 from tokencritic.training.task import VALIDATION_BATCH, Loss, Task, named
 
 _PENALTY_EVERY = 16  # steps
