@@ -21,7 +21,7 @@ from tokencritic.pretrained import place_of
 from tokencritic.tokenizers.tokenizer import Tokenizer
 from tokencritic.training.classifier_task import ClassifierTask
 from tokencritic.training.perceptual import Lpips
-from tokencritic.training.run_folder import TrainingRun
+from tokencritic.training.run_folder import RUN, read_run
 from tokencritic.training.task import Task
 from tokencritic.training.token_tasks import CriticTask, GeneratorTask, sizes_of
 from tokencritic.training.tokenizer_task import TokenizerTask
@@ -121,8 +121,8 @@ def tokenizer_beside(place: str) -> Tokenizer | None:
 def check_origin(place: str, arrays: TokenArrays) -> None:
     """A generator that lies in its run was trained on tokens of the same tokenizer."""
     for folder in (Path(place), Path(place).parent):
-        if (folder / "run.json").is_file():
-            learned, made = TrainingRun.read(folder).facts.get("tokenizer_fingerprint"), arrays.tokenizer_fingerprint
+        if (folder / RUN).is_file():
+            learned, made = read_run(folder)[1].get("tokenizer_fingerprint"), arrays.tokenizer_fingerprint
             if learned not in (None, made):
                 raise InputError(
                     f"--generator {place} learned tokens of tokenizer {learned[:16]}, and those of --data were made with "

@@ -16,7 +16,7 @@ import safetensors
 import safetensors.torch
 from torch import Tensor
 
-from tokencritic.distribution import Ranks, fill
+from tokencritic.distribution import fill
 from tokencritic.errors import InputError
 
 NOTES, STATE = "checkpoint.json", "state.safetensors"
@@ -24,29 +24,24 @@ _NUM_NEWEST = 2  # one more than needed, in case the newest is damaged
 
 
 class Checkpoints:
-    """The checkpoints of one run. All ranks make the same calls, and the first one writes.
+    """The checkpoints of one run, for the one process that writes them.
 
     keep_every: steps of which a checkpoint is kept for good, 0 is none. Otherwise the newest two are kept and the one with
     the lowest `validation_loss` in its notes.
     """
 
-    def __init__(self, run: Path, ranks: Ranks, keep_every: int) -> None:
-        self.folder, self.ranks, self.keep_every = run / "checkpoints", ranks, keep_every
+    def __init__(self, run: Path, keep_every: int) -> None:
+        self.folder, self.keep_every = run / "checkpoints", keep_every
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._pending: Future[None] | None = None
 
     def save(self, state: dict[str, Tensor], notes: dict[str, Any]) -> None:
         """Start to write a checkpoint. state: whole tensors that nobody changes. notes: JSON values, `step` among them."""
-        self.finish()
-        if self.ranks.first:
-            self._pending = self._pool.submit(self._write, self.folder / f"{notes['step']:09}", state, notes)
-
-    def finish(self) -> None:
-        """Wait for what is being written. An error in writing it is raised here, on all ranks."""
-        self.ranks.told_by_first(self.wait)
+        self.wait()
+        self._pending = self._pool.submit(self._write, self.folder / f"{notes['step']:09}", state, notes)
 
     def wait(self) -> None:
-        """As `finish`, for a rank that cannot rely on the others any more."""
+        """Wait for what is being written. An error in writing it is raised here."""
         pending, self._pending = self._pending, None
         if pending is not None:
             pending.result()
@@ -70,11 +65,9 @@ class Checkpoints:
     def newest(self) -> dict[str, Any] | None:
         """The notes of the newest checkpoint that is whole, None if there is none. A damaged one is reported and set aside.
 
-        Nothing must be being written: what a killed process left unfinished is removed.
+        What a killed process left unfinished is removed.
         """
-        return self.ranks.told_by_first(self._newest)
-
-    def _newest(self) -> dict[str, Any] | None:
+        self.wait()
         for partial in self.folder.glob("*.partial"):
             shutil.rmtree(partial, ignore_errors=True)
         for path in _steps(self.folder):
@@ -86,10 +79,6 @@ class Checkpoints:
                 shutil.rmtree(aside, ignore_errors=True)
                 path.rename(aside)
         return None
-
-    def load(self, step: int, state: dict[str, Tensor]) -> None:
-        """Fill the tensors in place from the checkpoint of this step."""
-        load_tensors(self.folder / f"{step:09}", state)
 
     def _prune(self) -> None:
         paths = _steps(self.folder)

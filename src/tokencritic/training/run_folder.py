@@ -6,7 +6,6 @@ import json
 import math
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from tokencritic.files import read_json, write_atomically
 from tokencritic.models.saved import write_model
 from tokencritic.pictures.grids import save
 from tokencritic.pipeline_folder import KINDS
-from tokencritic.training.checkpoint import Checkpoints
+from tokencritic.training.checkpoint import Checkpoints, load_tensors
 from tokencritic.training.settings import TrainingSettings
 from tokencritic.training.task import Task
 
@@ -28,24 +27,15 @@ RUN = "run.json"
 _AVERAGE = "average."  # before the names of the averaged weights in a checkpoint
 
 
-@dataclass(frozen=True)
-class TrainingRun:
-    """What a run says of itself. name: of the part that it trains. facts: those of its task."""
-
-    folder: Path
-    name: str
-    facts: dict[str, Any]
-
-    @classmethod
-    def read(cls, folder: str | Path) -> "TrainingRun":
-        """From the folder of a run."""
-        file = Path(folder) / RUN
-        if not file.is_file():
-            raise InputError(f"{folder} has no {RUN}; expected the folder of a training run")
-        values = read_json(file)
-        if values.get("name") not in KINDS or not isinstance(values.get("facts"), dict):
-            raise InputError(f"{file} has name {values.get('name')!r}; expected one of {', '.join(KINDS)}, and facts")
-        return cls(Path(folder), values["name"], values["facts"])
+def read_run(folder: Path) -> tuple[str, dict[str, Any]]:
+    """The name of the part that a run trains, and the facts of its task."""
+    file = folder / RUN
+    if not file.is_file():
+        raise InputError(f"{folder} has no {RUN}; expected the folder of a training run")
+    values = read_json(file)
+    if values.get("name") not in KINDS or not isinstance(values.get("facts"), dict):
+        raise InputError(f"{file} has name {values.get('name')!r}; expected one of {', '.join(KINDS)}, and facts")
+    return values["name"], values["facts"]
 
 
 class RunFolder:
@@ -56,7 +46,7 @@ class RunFolder:
 
     def __init__(self, path: Path, task: Task[Any], settings: TrainingSettings, ranks: Ranks) -> None:
         self.path, self.task, self.ranks, self.model = path, task, ranks, path / task.name
-        self.checkpoints = Checkpoints(path, ranks, settings.keep_every)
+        self.checkpoints = Checkpoints(path, settings.keep_every)
         own = {"batch_size": settings.batch_size, "seed": settings.seed, "held_out": settings.held_out}
         self.facts: dict[str, Any] = json.loads(json.dumps(task.facts())) | own
         self._log, self._writer, self._tensorboard = path / "log.jsonl", None, settings.tensorboard and ranks.first
@@ -88,13 +78,13 @@ class RunFolder:
 
         What an interrupted run logged after its last checkpoint is removed, because it happens again.
         """
-        found = self.checkpoints.newest()
+        found = self.ranks.told_by_first(self.checkpoints.newest)
         if found is not None:
             for name, now in self.facts.items():
                 if (there := found["facts"].get(name)) != now:
                     pair = f"{_differing(there, now)} there, {_differing(now, there)} now"
                     raise InputError(f"{self.path} has another {name} ({pair}); choose another run folder")
-            self.checkpoints.load(found["step"], state)
+            load_tensors(self.checkpoints.folder / f"{found['step']:09}", state)
         notes = found or {"step": 0, "seconds": 0.0, "first_losses": []}
         if self.ranks.first:
             for place in (self.path, self.model):
@@ -139,12 +129,16 @@ class RunFolder:
     def save(self, state: dict[str, Tensor], notes: dict[str, Any]) -> None:
         """Write the averaged model and start to write a checkpoint. state: as `Learner.gathered` returns it."""
         averaged = {name.removeprefix(_AVERAGE): state[name] for name in state if name.startswith(_AVERAGE)}
-        self.ranks.told_by_first(lambda: write_model(self.model, self.task.model.config, averaged))
-        self.checkpoints.save(state, notes | {"facts": self.facts})
+
+        def write() -> None:
+            write_model(self.model, self.task.model.config, averaged)
+            self.checkpoints.save(state, notes | {"facts": self.facts})
+
+        self.ranks.told_by_first(write)
 
     def close(self, what: str) -> None:
         """Wait for the last checkpoint and say what became of the run."""
-        self.checkpoints.finish()
+        self.ranks.told_by_first(self.checkpoints.wait)
         if self._writer is not None:
             self._writer.close()
         if self.ranks.first:
@@ -152,8 +146,7 @@ class RunFolder:
 
     def refuse(self, step: int, loss: float, norm: float, rows: list[int]) -> None:
         """Stop the run for a loss that is not finite or explodes: note what it saw, and raise InputError."""
-        self.checkpoints.finish()
-        found = self.checkpoints.newest()
+        found = self.ranks.told_by_first(self.checkpoints.newest)
         last = f"checkpoint {found['step']} is the last good one" if found else "there is no checkpoint yet"
         if self.ranks.first:
             seen = {"step": step, "loss": str(loss), "norm": str(norm), "rows": rows}
