@@ -1,6 +1,8 @@
 """`token-critic train`: train a model by a preset."""
 
+import argparse
 import dataclasses
+import json
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -12,6 +14,7 @@ from tokencritic.errors import InputError
 from tokencritic.presets import MODELS, NAMES, find_preset
 
 _ABOUT = "Train a model. Rerun the command to resume an interrupted run."
+_USAGE = "--data PATH --run FOLDER [OPTIONS]"
 # The two dashes matter: without them torchrun takes --run for an option of its own.
 _SPREAD = "On several GPUs or machines: torchrun --nproc-per-node N --no-python -- token-critic train ..."
 _LENGTHS = ("steps", "epochs", "minutes")
@@ -48,7 +51,7 @@ _OPTIONAL = ("lpips", "start", "tokenizer")
 def main(arguments: list[str]) -> None:
     model, name = _which(arguments[:2])
     preset = find_preset(model, name)
-    parser = _preset_parser(f"train {model} {name}", _ABOUT, preset)
+    parser = _preset_parser(f"train {model} {name}", preset)
     for flag, text in _FLAGS[model].items():
         form = {"choices": ["generator", "random"], "default": "generator"} if flag == "start" else {}
         parser.add_argument(f"--{flag}", help=text, **form)
@@ -65,34 +68,29 @@ def main(arguments: list[str]) -> None:
         if not value and flag not in _OPTIONAL:
             raise InputError(f"--{flag} is missing; `token-critic train {model} {name} --help` says what it is")
 
+    import torch
+
     from tokencritic.cli.train_tasks import make_task
     from tokencritic.training.loop import train
 
-    device = check_device(given.device or _best_device())
+    device = check_device(given.device or ("cuda" if torch.cuda.is_available() else "cpu"))
     task, settings = make_task(model, settings, preset, given)
-    text = _to_yaml(settings, files)
-    train(task, Path(given.run), settings.optimizer, settings.training, device, text)
+    train(task, Path(given.run), settings.optimizer, settings.training, device, _to_yaml(settings, files))
 
 
 def _which(arguments: list[str]) -> tuple[str, str]:
     about = f"{_ABOUT} `token-critic train MODEL PRESET --help` shows all settings. {_SPREAD}"
-    parser = make_parser("train", about, "MODEL PRESET --data PATH --run FOLDER [OPTIONS]")
+    parser = make_parser("train", about, f"MODEL PRESET {_USAGE}")
     parser.add_argument("model", choices=MODELS, help=f"what to train: {', '.join(MODELS)}")
     parser.add_argument("preset", choices=NAMES, help=f"the recipe: {', '.join(NAMES)}")
     given = parse(parser, arguments)
     return given.model, given.preset
 
 
-def _best_device() -> str:
-    import torch
-
-    return "cuda" if torch.cuda.is_available() else "cpu"
-
-
-def _preset_parser(command: str, description: str, preset: Any) -> ArgumentParser:
+def _preset_parser(command: str, preset: Any) -> ArgumentParser:
     """Flags for every field of a preset and of the dataclasses in it, and `--config` and `--print_config`."""
     # jsonargparse's own --print_config would print before the shortcuts below are read.
-    parser = make_parser(command, description, "--data PATH --run FOLDER [OPTIONS]", print_config=None)
+    parser = make_parser(command, _ABOUT, _USAGE, print_config=None)
     parser.add_argument("--config", action="config", help="a YAML file of settings; flags after it win")
     parser.add_argument("--print_config", action="store_true", help="print all settings as such a file, and exit")
     for name, (kind, text) in _SHORTCUTS.items():
@@ -121,12 +119,9 @@ def _parse_preset(parser: ArgumentParser, arguments: list[str]) -> Namespace:
     try:
         return parse(parser, arguments)
     except InputError as error:
-        pairs = zip(arguments, [*arguments[1:], ""], strict=True)
-        for word, after in pairs:
-            flag, equals, value = word.partition("=")
-            if flag != "--config":
-                continue
-            file = value if equals else after
+        configs = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+        configs.add_argument("--config", action="append", nargs="?", const="", default=[])
+        for file in configs.parse_known_args(arguments)[0].config:
             try:
                 parse(parser, ["--config", file])
             except InputError as wrong:
@@ -140,29 +135,23 @@ def _settings_from(given: Namespace, preset: Any) -> Any:
     for name, value in vars(preset).items():
         changes[name] = given[name]
         if dataclasses.is_dataclass(value):
-            chosen = vars(given[name])
-            chosen = _with_shortcuts(chosen, given, value) if name == "training" else chosen
+            chosen = vars(given[name]) | (_shortcuts(given, value) if name == "training" else {})
             changes[name] = dataclasses.replace(value, **chosen)  # pyright: ignore[reportArgumentType]
     return dataclasses.replace(preset, **changes)
 
 
-def _with_shortcuts(chosen: dict[str, Any], given: Namespace, preset: Any) -> dict[str, Any]:
+def _shortcuts(given: Namespace, preset: Any) -> dict[str, Any]:
+    """The seed and the one length of a run: a shortcut's, else what `--training.` says, else the preset's."""
     short = {name: given[name] for name in _LENGTHS if given[name] is not None}
     if len(short) > 1:
         raise InputError(f"{' and '.join(f'--{name}' for name in short)} are given together; give one of them")
-    lengths = short or {name: chosen[name] for name in _LENGTHS if chosen[name] is not None}
-    lengths = lengths or {name: vars(preset)[name] for name in _LENGTHS}
-    seed = chosen["seed"] if given["seed"] is None else given["seed"]
-    return {**chosen, **dict.fromkeys(_LENGTHS), **lengths, "seed": seed}
+    lengths = short or {name: given.training[name] for name in _LENGTHS if given.training[name] is not None}
+    seed = given.training.seed if given.seed is None else given.seed
+    return dict.fromkeys(_LENGTHS) | (lengths or {name: vars(preset)[name] for name in _LENGTHS}) | {"seed": seed}
 
 
 def _to_yaml(settings: Any, others: dict[str, Any]) -> str:
     """Settings as a file that `--config` takes. others: further flags by name; those that are None are left out."""
     given = {name: value for name, value in others.items() if value is not None}
-    return yaml.safe_dump({**given, **_plain(dataclasses.asdict(settings))}, sort_keys=False, allow_unicode=True)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _plain(item) for name, item in value.items()}
-    return list(value) if isinstance(value, tuple) else value
+    plain = json.loads(json.dumps(dataclasses.asdict(settings)))  # tuples become lists
+    return yaml.safe_dump({**given, **plain}, sort_keys=False, allow_unicode=True)

@@ -1,7 +1,6 @@
 """From settings and flags to a task: opens the data and makes the model."""
 
 import dataclasses
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +31,7 @@ def make_task(model: str, settings: Any, preset: Any, given: Namespace) -> tuple
 
     settings: the preset with what was asked for. given: the flags that name files.
     """
-    make: dict[str, Callable[..., Task]] = {
-        "tokenizer": _tokenizer,
-        "generator": _generator,
-        "critic": _critic,
-        "classifier": _classifier,
-    }
+    make = {"tokenizer": _tokenizer, "generator": _generator, "critic": _critic, "classifier": _classifier}
     task = make[model](settings, preset, given)
     return task, dataclasses.replace(settings, model=task.model.config)
 

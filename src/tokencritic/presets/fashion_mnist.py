@@ -49,8 +49,8 @@ CRITIC = Preset(
     # Told the ratio, it learns at once what the sampler asks it: docs/training.md.
     model=CriticConfig(**vars(GENERATOR.model), ratio_conditioned=True),
     objective=CriticObjective(),
-    optimizer=OptimizerSettings(learning_rate=1.5e-3),
-    training=TrainingSettings(batch_size=32, minutes=60.0),
+    optimizer=GENERATOR.optimizer,
+    training=GENERATOR.training,
 )
 
 CLASSIFIER = ImagePreset(
