@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from tokencritic.errors import InputError
-from tokencritic.training.tokenizer_task import PatchDiscriminator, affinity_entropy, gradient_penalty
+from tokencritic.training.image_tasks import PatchDiscriminator, affinity_entropy, gradient_penalty
 
 
 def test_entropy_is_lowest_for_sure_choices_spread_evenly() -> None:

@@ -18,12 +18,11 @@ from tokencritic.models.generator import Generator
 from tokencritic.pipeline_folder import KINDS, load_part
 from tokencritic.pretrained import place_of
 from tokencritic.tokenizers.tokenizer import Tokenizer
-from tokencritic.training.classifier_task import ClassifierTask
+from tokencritic.training.image_tasks import ClassifierTask, TokenizerTask
 from tokencritic.training.perceptual import Lpips
 from tokencritic.training.run_folder import RUN, read_run
 from tokencritic.training.task import Task
 from tokencritic.training.token_tasks import CriticTask, GeneratorTask, sizes_of
-from tokencritic.training.tokenizer_task import TokenizerTask
 
 
 def make_task(model: str, settings: Any, preset: Any, given: Namespace) -> tuple[Task, Any]:

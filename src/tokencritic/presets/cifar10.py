@@ -14,9 +14,8 @@ from tokencritic.models.classifier import ClassifierConfig
 from tokencritic.models.critic import CriticConfig
 from tokencritic.presets import fashion_mnist
 from tokencritic.tokenizers.compact import CIFAR_10
-from tokencritic.training.classifier_task import ClassifierObjective
+from tokencritic.training.image_tasks import ClassifierObjective, TokenizerObjective
 from tokencritic.training.settings import OptimizerSettings, TrainingSettings
-from tokencritic.training.tokenizer_task import TokenizerObjective
 
 TOKENIZER = replace(
     fashion_mnist.TOKENIZER,

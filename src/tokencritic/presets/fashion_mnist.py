@@ -13,10 +13,9 @@ from tokencritic.models.classifier import ClassifierConfig
 from tokencritic.models.critic import CriticConfig
 from tokencritic.models.transformer import TransformerConfig
 from tokencritic.tokenizers.compact import FASHION_MNIST
-from tokencritic.training.classifier_task import ClassifierObjective
+from tokencritic.training.image_tasks import ClassifierObjective, TokenizerObjective
 from tokencritic.training.settings import ImagePreset, OptimizerSettings, Preset, TrainingSettings
 from tokencritic.training.token_tasks import CriticObjective, GeneratorObjective
-from tokencritic.training.tokenizer_task import TokenizerObjective
 
 TOKENIZER = ImagePreset(
     model=FASHION_MNIST,
