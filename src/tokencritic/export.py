@@ -1,7 +1,6 @@
 """From runs to a pipeline folder: each run adds the part that it trained, once it is known to fit the others."""
 
 import dataclasses
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,29 +12,18 @@ from tokencritic.models.saved import CONFIG, SavedModel, write_model
 from tokencritic.pipeline import TokenCriticPipeline
 from tokencritic.pipeline_folder import KINDS, PIPELINE, load_part, read_folder, write_folder
 from tokencritic.sampling.settings import SamplingSettings
-from tokencritic.training.checkpoint import best_checkpoint, load_tensors
-from tokencritic.training.run_folder import read_run
+from tokencritic.training.run_folder import best_checkpoint, load_tensors, read_run
 
 
-@dataclass(frozen=True)
-class Exported:
-    """name: of the part that was written. parts: all that are in the folder now. missing: those it needs to be a pipeline.
-
-    notes: what may be meant so, and may be a mistake.
-    """
-
-    name: str
-    parts: tuple[str, ...]
-    missing: tuple[str, ...]
-    notes: tuple[str, ...]
-
-
-def export(run_folder: str | Path, folder: str | Path, *, half: bool = False, best: bool = False) -> Exported:
+def export(
+    run_folder: str | Path, folder: str | Path, *, half: bool = False, best: bool = False
+) -> tuple[str, list[str]]:
     """Put the averaged model of a run into a pipeline folder, as the part that it is; the other parts are left as they are.
 
     The folder becomes a pipeline as soon as it has a tokenizer and a generator. The tokenizer must be there before what
     learned its tokens. half: write float16 weights, half the size; a tokenizer's stay float32, because token arrays name the
     exact weights that made them. best: the weights of the checkpoint with the lowest validation loss, not the last ones.
+    Returns what was written, in words, and notes: what may be meant so, and may be a mistake.
     """
     run, folder = Path(run_folder), Path(folder)
     name, facts = read_run(run)
@@ -51,7 +39,7 @@ def export(run_folder: str | Path, folder: str | Path, *, half: bool = False, be
     names, parts = names or own, {**before, name: model}
     _check_tokens(run, name, facts, model, before, folder)
     _check_sizes(name, own, parts, names)
-    missing, notes = tuple(part for part in ("tokenizer", "generator") if part not in parts), []
+    missing, notes = [part for part in ("tokenizer", "generator") if part not in parts], []
     noise = defaults.selection_noise
     if name == "critic" and "critic" not in before and defaults.sampler is None and noise is not None:
         notes.append(f"the selection_noise of {noise} was for sampling without a critic and is removed")
@@ -63,7 +51,10 @@ def export(run_folder: str | Path, folder: str | Path, *, half: bool = False, be
     write_model(folder / name, model.config, _halved(model) if halved else model.state_dict())
     if not missing:
         write_folder(folder, parts, names, defaults, saved=True)
-    return Exported(name, tuple(part for part in KINDS if part in parts), missing, tuple(notes))
+    written = f"wrote the {name} to {folder}, which has {', '.join(part for part in KINDS if part in parts)}"
+    if missing:
+        written += f"\n{folder} is not a pipeline yet; it needs a {' and a '.join(missing)}"
+    return written, notes
 
 
 def _check_tokens(

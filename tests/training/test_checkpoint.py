@@ -7,7 +7,7 @@ from training.run_task import PatternTask, assert_equal_weights, log_of, newest,
 
 from tokencritic.errors import InputError
 from tokencritic.models.generator import Generator
-from tokencritic.training.checkpoint import Checkpoints, best_checkpoint
+from tokencritic.training.run_folder import Checkpoints, best_checkpoint
 
 
 def damages(file):

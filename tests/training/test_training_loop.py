@@ -19,8 +19,8 @@ from tokencritic.errors import InputError
 from tokencritic.models.generator import Generator
 from tokencritic.models.transformer import Block
 from tokencritic.randomness import example_seeds
-from tokencritic.training.checkpoint import best_checkpoint, load_tensors
 from tokencritic.training.learner import Average, make_optimizer
+from tokencritic.training.run_folder import best_checkpoint, load_tensors
 from tokencritic.training.settings import OptimizerSettings
 
 SCRIPT = Path(__file__).with_name("run_task.py")
