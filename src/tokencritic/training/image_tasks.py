@@ -143,9 +143,10 @@ class TokenizerTask(Task[Tokenizer]):
         assert step is not None  # validation has numbers of its own
         images = self._images(rows, step)
         out: TokenizerOutput = network(images)
-        weights, error = self.objective, (out.reconstruction - images).flatten(1)
-        squared = error.square().mean(1)  # b
-        total = squared + weights.absolute * error.abs().mean(1)  # less blur than the squared error alone
+        weights = self.objective
+        squared = (out.reconstruction - images).square().flatten(1).mean(1)  # b
+        absolute = (out.reconstruction - images).abs().flatten(1).mean(1)  # less blur than the squared error alone
+        total = squared + weights.absolute * absolute
         if self.perceptual is not None and step >= weights.perceptual_after:
             pair = [out.reconstruction, images]
             if weights.perceptual_scale > 1:
