@@ -65,18 +65,14 @@ def _check_tokens(
     learned = next((part for part in ("generator", "critic") if part in before), None)
     wanted = facts.get("tokenizer_fingerprint")
     if name == "tokenizer" and learned and model.fingerprint() != there:
-        raise InputError(
-            f"{folder} has a {learned} that learned another tokenizer's tokens; choose another folder for this one"
-        )
+        raise InputError(f"{folder} has a {learned} that learned another tokenizer's tokens; choose another folder")
     if wanted is None:
         return
     if there is None:
         raise InputError(f"{folder} has no tokenizer; put the one that made the {name}'s tokens there first")
     if there != wanted:
-        raise InputError(
-            f"the {name} of {run} learned tokens of tokenizer {wanted[:16]}, and {folder} has {there[:16]}; "
-            "choose the folder of that one"
-        )
+        pair = f"tokens of tokenizer {wanted[:16]}, and {folder} has {there[:16]}"
+        raise InputError(f"the {name} of {run} learned {pair}; choose the folder of that one")
 
 
 def _check_sizes(name: str, own: list[str], parts: dict[str, SavedModel], class_names: list[str]) -> None:

@@ -117,8 +117,6 @@ def check_origin(place: str, arrays: TokenArrays) -> None:
         if (folder / RUN).is_file():
             learned, made = read_run(folder)[1].get("tokenizer_fingerprint"), arrays.tokenizer_fingerprint
             if learned not in (None, made):
-                raise InputError(
-                    f"--generator {place} learned tokens of tokenizer {learned[:16]}, and those of --data were made with "
-                    f"{made[:16]}; give tokens of the same tokenizer"
-                )
+                pair = f"tokens of tokenizer {learned[:16]}, and those of --data were made with {made[:16]}"
+                raise InputError(f"--generator {place} learned {pair}; give tokens of the same tokenizer")
             return

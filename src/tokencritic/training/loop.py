@@ -65,10 +65,8 @@ class _Run:
         self.task, self.optimization, self.settings, self.ranks = task, optimization, settings, ranks
         parts = ranks.size * settings.accumulation
         if settings.batch_size % parts:
-            raise InputError(
-                f"batch_size is {settings.batch_size}; it must be a multiple of {parts}, "
-                f"{ranks.size} ranks times an accumulation of {settings.accumulation}"
-            )
+            why = f"{ranks.size} ranks times an accumulation of {settings.accumulation}"
+            raise InputError(f"batch_size is {settings.batch_size}; it must be a multiple of {parts}, {why}")
         self.train_rows, held_out = hold_out(task.num_rows, task.num_images, settings.held_out)
         self.held_out = torch.from_numpy(spaced(held_out, _MOST_VALIDATED))
         self.order = ExampleOrder(len(self.train_rows), settings.batch_size, settings.seed)
@@ -148,8 +146,9 @@ class _Run:
         if logged:
             means = self.ranks.total(torch.stack([*numbers.values()])) / self.ranks.size if numbers else []
             facts = {"loss": seen[0], "norm": seen[1], "rate": self.optimization.rate(share)}
-            facts |= {"seconds": round(self.seconds, 1)}
-            facts |= {name: float(value) for name, value in zip(numbers, means, strict=True)}
+            facts |= {"seconds": round(self.seconds, 1)} | {
+                name: float(value) for name, value in zip(numbers, means, strict=True)
+            }
             self.folder.log("training", step, facts, {})
         return seen[0]
 

@@ -144,9 +144,7 @@ class RunFolder:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise InputError(
-                f"{self.path} is in use by another training; wait for its end, or choose another run folder"
-            ) from error
+            raise InputError(f"{self.path} is in use by another training; wait, or choose another folder") from error
 
     def restore(self, state: dict[str, Tensor], settings_text: str | None) -> dict[str, Any]:
         """Fill the tensors from the newest checkpoint, and note what this run is. Returns its notes, of a new run step 0.
@@ -223,13 +221,11 @@ class RunFolder:
         """Stop the run for a loss that is not finite or explodes: note what it saw, and raise InputError."""
         found = self.ranks.told_by_first(self.checkpoints.newest)
         last = f"checkpoint {found['step']} is the last good one" if found else "there is no checkpoint yet"
+        file, seen = self.path / "stopped.json", {"step": step, "loss": str(loss), "norm": str(norm), "rows": rows}
         if self.ranks.first:
-            seen = {"step": step, "loss": str(loss), "norm": str(norm), "rows": rows}
-            self._write("stopped.json", json.dumps(seen))
-        raise InputError(
-            f"the loss is {loss:.4g} and the gradient's norm {norm:.4g} at step {step}, on the rows {rows[:8]} ... (all of "
-            f"them in {self.path / 'stopped.json'}); {last}"
-        )
+            self._write(file.name, json.dumps(seen))
+        about = f"the loss is {loss:.4g} and the gradient's norm {norm:.4g} at step {step}"
+        raise InputError(f"{about}, on the rows {rows[:8]} ... (all of them in {file}); {last}")
 
     def _write(self, name: str, text: str) -> None:
         write_atomically(self.path / name, lambda path: path.write_text(text, encoding="utf-8"))

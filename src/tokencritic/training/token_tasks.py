@@ -89,21 +89,12 @@ class TokenTask(Task[Any]):
     """
 
     def __init__(
-        self,
-        model: Any,
-        arrays: TokenArrays,
-        objective: Any,
-        tokenizer: Tokenizer | None,
-        seed: int,
-        *frozen: nn.Module,
+        self, model: Any, arrays: TokenArrays, objective: Any, tokenizer: Tokenizer | None, seed: int, *frozen: Any
     ) -> None:
         check_fit(self.name, model, arrays)
-        if tokenizer is not None:
-            own, made = tokenizer.fingerprint()[:16], arrays.tokenizer_fingerprint[:16]
-            if own != made:
-                raise InputError(
-                    f"the tokens were made with tokenizer {made}, and this tokenizer is {own}; give that one"
-                )
+        made = arrays.tokenizer_fingerprint[:16]
+        if tokenizer is not None and (own := tokenizer.fingerprint()[:16]) != made:
+            raise InputError(f"the tokens were made with tokenizer {made}, and this tokenizer is {own}; give that one")
         self.rows = TokenRows(arrays, seed, labelled=model.num_classes > 0)
         super().__init__(model, self.rows, objective, seed, tokenizer, *frozen)
         for network in frozen:
@@ -119,10 +110,9 @@ class TokenTask(Task[Any]):
         """A grid of samples from the seeds 0, 1, ...: each column one class, and the columns spread over all classes."""
         if self.tokenizer is None:
             return {}
-        labels = None
-        if self.num_classes:
-            labels = [column * self.num_classes // _COLUMNS for column in range(_COLUMNS)] * _ROWS
-        tokens = sample(*self.sampler(unwrapped(network)), labels, range(_COLUMNS * _ROWS), steps=_STEPS)
+        labels = [column * self.num_classes // _COLUMNS for column in range(_COLUMNS)] * _ROWS
+        shown = labels if self.num_classes else None
+        tokens = sample(*self.sampler(unwrapped(network)), shown, range(_COLUMNS * _ROWS), steps=_STEPS)
         images = self.tokenizer.decode(tokens).float().cpu().permute(0, 2, 3, 1).numpy()
         return {"samples": image_grid([to_pil(image) for image in images], _COLUMNS)}
 
