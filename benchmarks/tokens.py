@@ -23,7 +23,7 @@ from tokencritic.data.tokenizing import tokenize
 from tokencritic.data.tokens import TokenArrays
 from tokencritic.data.transforms import Preprocess
 from tokencritic.tokenizers.compact import CompactConfig, CompactTokenizer
-from tokencritic.training.token_rows import TokenRows
+from tokencritic.training.token_tasks import TokenRows
 
 CODES = 256
 

@@ -32,12 +32,11 @@ from tokencritic.models.critic import Critic
 from tokencritic.models.generator import Generator
 from tokencritic.models.transformer import TransformerConfig
 from tokencritic.presets.fashion_mnist import GENERATOR
-from tokencritic.training.generator_task import GeneratorObjective, GeneratorTask
 from tokencritic.training.loop import train
 from tokencritic.training.losses import critic_loss, generator_loss
-from tokencritic.training.optimizer import OptimizerSettings
-from tokencritic.training.settings import TrainingSettings
+from tokencritic.training.settings import OptimizerSettings, TrainingSettings
 from tokencritic.training.task import Loss
+from tokencritic.training.token_tasks import GeneratorObjective, GeneratorTask
 
 CONFIG: TransformerConfig = GENERATOR.model
 SMOOTHING = GENERATOR.objective.label_smoothing

@@ -269,7 +269,7 @@ MUTANTS = {
         "tests/training/test_training_loop.py::test_a_run_learns_logs_and_leaves_a_model_of_averaged_weights",
     ),
     "a checkpoint is not compared with its digest": (
-        "training/checkpoint.py",
+        "training/run_folder.py",
         'if notes.pop("digest") != _digest(path / STATE, notes):',
         'if not notes.pop("digest"):',
         "tests/training/test_checkpoint.py",

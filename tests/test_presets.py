@@ -9,10 +9,8 @@ from tokencritic.models.critic import Critic
 from tokencritic.models.generator import Generator
 from tokencritic.pipeline_folder import KINDS
 from tokencritic.presets import MODELS, NAMES, find_preset
-from tokencritic.training.classifier_task import ClassifierObjective
-from tokencritic.training.critic_task import CriticObjective
-from tokencritic.training.generator_task import GeneratorObjective
-from tokencritic.training.tokenizer_task import TokenizerObjective
+from tokencritic.training.image_tasks import ClassifierObjective, TokenizerObjective
+from tokencritic.training.token_tasks import CriticObjective, GeneratorObjective
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -78,8 +78,7 @@ def rank_and_size() -> tuple[int, int]:
 @contextmanager
 def joined(device: str = "cpu") -> Iterator[Ranks]:
     """Take part as `torchrun` says; without it, a run of one. On GPUs each process of a machine takes its own."""
-    rank, size = rank_and_size()
-    place = torch.device(device)
+    (rank, size), place = rank_and_size(), torch.device(device)
     if place.type == "cuda" and place.index is None:
         place = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(place)

@@ -1,8 +1,8 @@
 """From runs to a pipeline folder: each run adds the part that it trained, once it is known to fit the others."""
 
 import dataclasses
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,110 +12,94 @@ from tokencritic.models.saved import CONFIG, SavedModel, write_model
 from tokencritic.pipeline import TokenCriticPipeline
 from tokencritic.pipeline_folder import KINDS, PIPELINE, load_part, read_folder, write_folder
 from tokencritic.sampling.settings import SamplingSettings
-from tokencritic.training.checkpoint import best_checkpoint, load_tensors
-from tokencritic.training.run_folder import TrainingRun
+from tokencritic.training.run_folder import best_checkpoint, load_tensors, read_run
 
 
-@dataclass(frozen=True)
-class Exported:
-    """name: of the part that was written. parts: all that are in the folder now. missing: those it needs to be a pipeline.
-
-    notes: what may be meant so, and may be a mistake.
-    """
-
-    name: str
-    parts: tuple[str, ...]
-    missing: tuple[str, ...]
-    notes: tuple[str, ...]
-
-
-def export(run_folder: str | Path, folder: str | Path, *, half: bool = False, best: bool = False) -> Exported:
+def export(
+    run_folder: str | Path, folder: str | Path, *, half: bool = False, best: bool = False
+) -> tuple[str, list[str]]:
     """Put the averaged model of a run into a pipeline folder, as the part that it is; the other parts are left as they are.
 
     The folder becomes a pipeline as soon as it has a tokenizer and a generator. The tokenizer must be there before what
     learned its tokens. half: write float16 weights, half the size; a tokenizer's stay float32, because token arrays name the
     exact weights that made them. best: the weights of the checkpoint with the lowest validation loss, not the last ones.
+    Returns what was written, in words, and notes: what may be meant so, and may be a mistake.
     """
-    run, folder = TrainingRun.read(run_folder), Path(folder)
-    if not (run.folder / run.name / CONFIG).is_file():
-        raise InputError(f"{run.folder} has no {run.name} yet; it appears with the first checkpoint")
-    model = load_part(run.folder, run.name)
+    run, folder = Path(run_folder), Path(folder)
+    name, facts = read_run(run)
+    if not (run / name / CONFIG).is_file():
+        raise InputError(f"{run} has no {name} yet; it appears with the first checkpoint")
+    model = load_part(run, name)
     if best:
-        weights = {f"average.{name}": tensor for name, tensor in model.state_dict().items()}
-        load_tensors(best_checkpoint(run.folder), weights)
-    before = {name: load_part(folder, name) for name in KINDS if (folder / name / CONFIG).is_file()}
-    own: list[str] = run.facts.get("class_names", [])
+        weights = {f"average.{key}": tensor for key, tensor in model.state_dict().items()}
+        load_tensors(best_checkpoint(run), weights)
+    before = {part: load_part(folder, part) for part in KINDS if (folder / part / CONFIG).is_file()}
+    own: list[str] = facts.get("class_names", [])
     _, names, defaults = read_folder(folder) if (folder / PIPELINE).exists() else ({}, own, SamplingSettings())
-    names, parts = names or own, {**before, run.name: model}
-    _check_tokens(run, model, before, folder)
-    _check_sizes(run, parts, names)
-    missing, notes = tuple(name for name in ("tokenizer", "generator") if name not in parts), []
-    if (
-        run.name == "critic"
-        and "critic" not in before
-        and defaults.sampler is None
-        and defaults.selection_noise is not None
-    ):
-        notes.append(
-            f"the selection_noise of {defaults.selection_noise} was for sampling without a critic and is removed"
-        )
+    names, parts = names or own, {**before, name: model}
+    _check_tokens(run, name, facts, model, before, folder)
+    _check_sizes(name, own, parts, names)
+    missing, notes = [part for part in ("tokenizer", "generator") if part not in parts], []
+    noise = defaults.selection_noise
+    if name == "critic" and "critic" not in before and defaults.sampler is None and noise is not None:
+        notes.append(f"the selection_noise of {noise} was for sampling without a critic and is removed")
         defaults = dataclasses.replace(defaults, selection_noise=None)
     if not missing:  # a pipeline refuses what does not fit
         TokenCriticPipeline(**parts, class_names=names, defaults=defaults)  # pyright: ignore[reportArgumentType]
-        notes += _remarks(run, before, parts, names)
-    halved = half and run.name != "tokenizer"
-    write_model(folder / run.name, model.config, _halved(model) if halved else model.state_dict())
+        notes += _remarks(name, facts, before, parts, names)
+    halved = half and name != "tokenizer"
+    write_model(folder / name, model.config, _halved(model) if halved else model.state_dict())
     if not missing:
         write_folder(folder, parts, names, defaults, saved=True)
-    return Exported(run.name, tuple(name for name in KINDS if name in parts), missing, tuple(notes))
+    written = f"wrote the {name} to {folder}, which has {', '.join(part for part in KINDS if part in parts)}"
+    if missing:
+        written += f"\n{folder} is not a pipeline yet; it needs a {' and a '.join(missing)}"
+    return written, notes
 
 
-def _check_tokens(run: TrainingRun, model: SavedModel, before: dict[str, SavedModel], folder: Path) -> None:
+def _check_tokens(
+    run: Path, name: str, facts: dict[str, Any], model: SavedModel, before: dict[str, SavedModel], folder: Path
+) -> None:
     """Generator and critic learned the tokens of the folder's tokenizer."""
     there = before["tokenizer"].fingerprint() if "tokenizer" in before else None
-    learned = next((name for name in ("generator", "critic") if name in before), None)
-    wanted = run.facts.get("tokenizer_fingerprint")
-    if run.name == "tokenizer" and learned and model.fingerprint() != there:
-        raise InputError(
-            f"{folder} has a {learned} that learned another tokenizer's tokens; choose another folder for this one"
-        )
+    learned = next((part for part in ("generator", "critic") if part in before), None)
+    wanted = facts.get("tokenizer_fingerprint")
+    if name == "tokenizer" and learned and model.fingerprint() != there:
+        raise InputError(f"{folder} has a {learned} that learned another tokenizer's tokens; choose another folder")
     if wanted is None:
         return
     if there is None:
-        raise InputError(f"{folder} has no tokenizer; put the one that made the {run.name}'s tokens there first")
+        raise InputError(f"{folder} has no tokenizer; put the one that made the {name}'s tokens there first")
     if there != wanted:
-        raise InputError(
-            f"the {run.name} of {run.folder} learned tokens of tokenizer {wanted[:16]}, and {folder} has {there[:16]}; "
-            "choose the folder of that one"
-        )
+        pair = f"tokens of tokenizer {wanted[:16]}, and {folder} has {there[:16]}"
+        raise InputError(f"the {name} of {run} learned {pair}; choose the folder of that one")
 
 
-def _check_sizes(run: TrainingRun, parts: dict[str, SavedModel], class_names: list[str]) -> None:
+def _check_sizes(name: str, own: list[str], parts: dict[str, SavedModel], class_names: list[str]) -> None:
     """What a pipeline does not look at: the classes of all parts, and what the classifier sees."""
-    classes = {name: part.num_classes for name, part in parts.items() if name != "tokenizer"}
-    for name, number in classes.items():
-        if number != (mine := classes.get(run.name, number)):
-            raise InputError(f"the {run.name} has {mine} classes and the {name} {number}; they must be equal")
-    own = run.facts.get("class_names", [])
+    classes = {part: model.num_classes for part, model in parts.items() if part != "tokenizer"}
+    for part, number in classes.items():
+        if number != (mine := classes.get(name, number)):
+            raise InputError(f"the {name} has {mine} classes and the {part} {number}; they must be equal")
     if own != class_names and sorted(own) == sorted(class_names):
-        raise InputError(f"the {run.name} has the classes in the order {own[:3]}..., the folder {class_names[:3]}...")
+        raise InputError(f"the {name} has the classes in the order {own[:3]}..., the folder {class_names[:3]}...")
     if {"classifier", "tokenizer"} <= parts.keys():
-        configs = (parts[name].config for name in ("classifier", "tokenizer"))
+        configs = (parts[part].config for part in ("classifier", "tokenizer"))
         seen, made = ((config.channels, config.image_size) for config in configs)
         if seen != made:
             raise InputError(f"the classifier's (channels, image_size) is {seen} and the tokenizer's {made}")
 
 
 def _remarks(
-    run: TrainingRun, before: dict[str, SavedModel], parts: dict[str, SavedModel], class_names: list[str]
+    name: str, facts: dict[str, Any], before: dict[str, SavedModel], parts: dict[str, SavedModel], names: list[str]
 ) -> list[str]:
-    notes, own, generator = [], run.facts.get("class_names", []), parts["generator"]
-    if own and own != list(class_names):
-        notes.append(f"the {run.name}'s classes are called {own[:3]}...; the folder's names are kept")
+    notes, own, generator = [], facts.get("class_names", []), parts["generator"]
+    if own and own != list(names):
+        notes.append(f"the {name}'s classes are called {own[:3]}...; the folder's names are kept")
     rounded = all(tensor.half().float().equal(tensor) for tensor in generator.state_dict().values())  # by `half`
-    if run.name == "critic" and not rounded and generator.fingerprint() != run.facts.get("generator"):
+    if name == "critic" and not rounded and generator.fingerprint() != facts.get("generator"):
         notes.append("the critic was trained with a generator of other weights than the folder's")
-    replaced = before.get("generator") if run.name == "generator" and "critic" in before else None
+    replaced = before.get("generator") if name == "generator" and "critic" in before else None
     if replaced is not None and replaced.fingerprint() != generator.fingerprint():
         notes.append("the folder's critic was trained with the generator that was there before")
     return notes

@@ -90,8 +90,8 @@ def test_adding_a_part_leaves_the_others_and_the_defaults(runs, folder):
     pipe.defaults, pipe.class_names = SamplingSettings(sampler="halton", steps=5), ("cat", "dog", "owl")
     pipe.save_pretrained(folder)
     before = contents(folder)
-    done = export(runs / "c", folder)
-    assert done.notes == ("the critic's classes are called ['0', '1', '2']...; the folder's names are kept",)
+    notes = export(runs / "c", folder)[1]
+    assert notes == ["the critic's classes are called ['0', '1', '2']...; the folder's names are kept"]
     after = contents(folder)
     changed = {path.parts[0] for path in after if after[path] != before.get(path)}
     assert changed == {"critic", "pipeline.json"}
@@ -103,12 +103,12 @@ def test_noise_for_the_generators_confidence_is_not_left_to_the_critic(runs, fol
     pipe = TokenCriticPipeline.from_pretrained(folder)
     pipe.defaults = SamplingSettings(steps=12, selection_noise=4.5)
     pipe.save_pretrained(folder)
-    assert "selection_noise of 4.5" in export(runs / "c", folder).notes[0]
+    assert "selection_noise of 4.5" in export(runs / "c", folder)[1][0]
     assert TokenCriticPipeline.from_pretrained(folder).defaults == replace(pipe.defaults, selection_noise=None)
     tuned = TokenCriticPipeline.from_pretrained(folder)
     tuned.defaults = SamplingSettings(steps=12, selection_noise=0.3)
     tuned.save_pretrained(folder)
-    assert export(runs / "c", folder).notes == ()  # a newer critic for the same settings
+    assert export(runs / "c", folder)[1] == []  # a newer critic for the same settings
     assert TokenCriticPipeline.from_pretrained(folder).defaults == tuned.defaults
 
 
@@ -116,7 +116,7 @@ def test_half_precision_takes_half_the_disk_and_comes_back_as_float32(runs, tmp_
     whole, half = tmp_path / "whole", tmp_path / "half"
     for run in ("t", "g", "c"):
         export(runs / run, whole)
-        assert export(runs / run, half, half=True).notes == ()
+        assert export(runs / run, half, half=True)[1] == []
     weights = safetensors.torch.load_file(half / "generator/model.safetensors")
     assert {tensor.dtype for tensor in weights.values()} == {torch.float16}
     one, other = (TokenCriticPipeline.from_pretrained(place) for place in (whole, half))
@@ -145,14 +145,12 @@ def test_a_critic_of_other_weights_is_remarked(runs, folder, tmp_path):
     generator = Generator.from_pretrained(tmp_path / "g/generator")
     torch.nn.init.normal_(generator.bias)
     generator.save_pretrained(tmp_path / "g/generator")
-    assert export(tmp_path / "g", folder).notes == ()
-    assert export(runs / "c", folder).notes == (
-        "the critic was trained with a generator of other weights than the folder's",
-    )
-    assert export(tmp_path / "g", folder).notes == ()
-    assert export(runs / "g", folder).notes == (
-        "the folder's critic was trained with the generator that was there before",
-    )
+    assert export(tmp_path / "g", folder)[1] == []
+    assert export(runs / "c", folder)[1] == [
+        "the critic was trained with a generator of other weights than the folder's"
+    ]
+    assert export(tmp_path / "g", folder)[1] == []
+    assert export(runs / "g", folder)[1] == ["the folder's critic was trained with the generator that was there before"]
 
 
 def test_parts_that_do_not_fit_are_refused_and_nothing_changes(runs, folder, tmp_path, capsys):

@@ -14,7 +14,7 @@ from tokencritic.cli.main import main
 from tokencritic.models.critic import Critic, CriticConfig
 from tokencritic.models.generator import Generator
 from tokencritic.presets import find_preset
-from tokencritic.training.tokenizer_task import TokenizerObjective
+from tokencritic.training.image_tasks import TokenizerObjective
 
 SHORT = ("--steps", 2, "--training.batch_size", 8, "--training.held_out", 0.1)
 SMALL = ("--model.width", 16, "--model.heads", 2, "--model.mlp_width", 32, "--model.layers", 2)

@@ -20,8 +20,8 @@ from tokencritic.evaluation.diagnosis import (
     judge,
     reliability,
 )
-from tokencritic.training.critic_task import CriticObjective, CriticTask
 from tokencritic.training.losses import critic_auc, critic_auc_within_image
+from tokencritic.training.token_tasks import CriticObjective, CriticTask
 
 IMAGES = 20_000
 

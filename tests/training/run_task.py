@@ -15,8 +15,7 @@ from tokencritic.models.transformer import TransformerConfig
 from tokencritic.randomness import example_seeds
 from tokencritic.training.loop import train
 from tokencritic.training.losses import generator_loss
-from tokencritic.training.optimizer import OptimizerSettings
-from tokencritic.training.settings import TrainingSettings
+from tokencritic.training.settings import OptimizerSettings, TrainingSettings
 from tokencritic.training.task import Loss, Task
 
 CONFIG = TransformerConfig(num_tokens=16, codebook_size=32, num_classes=4, width=32, layers=2, heads=2, dropout=0.1)

@@ -5,10 +5,9 @@ import signal
 import pytest
 from training.run_task import PatternTask, assert_equal_weights, log_of, newest, run, weights
 
-from tokencritic.distribution import ALONE
 from tokencritic.errors import InputError
 from tokencritic.models.generator import Generator
-from tokencritic.training.checkpoint import Checkpoints, best_checkpoint
+from tokencritic.training.run_folder import Checkpoints, best_checkpoint
 
 
 def damages(file):
@@ -42,7 +41,7 @@ def test_whatever_happens_to_a_file_of_the_newest_checkpoint_the_run_goes_on_fro
 
 def test_a_note_is_told_from_what_was_written_whichever_byte_of_it_changed(tmp_path):
     run(tmp_path, steps=4, checkpoint_seconds=0)
-    checkpoints = Checkpoints(tmp_path, ALONE, keep_every=0)
+    checkpoints = Checkpoints(tmp_path, keep_every=0)
     file = newest(tmp_path) / "checkpoint.json"
     content, written, told = file.read_bytes(), checkpoints.newest(), 0
     for place in range(0, len(content), 3):

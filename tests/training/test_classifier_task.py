@@ -12,7 +12,7 @@ from tokencritic.data.source import ArraySource
 from tokencritic.data.transforms import Preprocess
 from tokencritic.errors import InputError
 from tokencritic.models.classifier import Classifier, ClassifierConfig
-from tokencritic.training.classifier_task import ClassifierObjective, ClassifierTask, shifted
+from tokencritic.training.image_tasks import ClassifierObjective, ClassifierTask, shifted
 
 ROWS = torch.tensor([5, 39, 0, 33, 7, 8])
 

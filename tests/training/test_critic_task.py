@@ -10,8 +10,8 @@ from tokencritic.models.critic import Critic, CriticConfig
 from tokencritic.models.generator import Generator
 from tokencritic.models.transformer import TransformerConfig
 from tokencritic.randomness import example_seeds
-from tokencritic.training.critic_task import CriticObjective, CriticTask, make_critic
 from tokencritic.training.losses import critic_auc, critic_loss
+from tokencritic.training.token_tasks import CriticObjective, CriticTask
 
 ROWS = torch.tensor([5, 60, 0, 33, 7, 8])
 
@@ -133,15 +133,13 @@ def test_samples_by_the_critic_are_shown():
 def test_the_critic_starts_as_the_generators_trunk():
     generator = make_generator(heads=4, null_class=True)
     sizes = {**SIZES, "heads": 4, "null_class": True}
-    critic = make_critic(CriticConfig(**sizes, dropout=0.25, reads_mask=True, ratio_conditioned=True), generator)
+    config = CriticConfig(**sizes, dropout=0.25, reads_mask=True, ratio_conditioned=True)
+    critic = Critic(config, generator.critic_trunk(config.layers, config.dropout))
     assert (critic.config.layers, critic.config.heads, critic.config.null_class) == (2, 4, True)
     assert (critic.config.dropout, critic.config.reads_mask, critic.config.ratio_conditioned) == (0.25, True, True)
     trunk = generator.trunk.state_dict()
     assert all(value.equal(trunk[name]) for name, value in critic.trunk.state_dict().items())
-    random = make_critic(CriticConfig(**SIZES), generator, "random")
-    assert random.config == CriticConfig(**SIZES)
-    assert not random.trunk.words.weight[:5].equal(generator.trunk.words.weight[:5])
-    assert make_critic(CriticConfig(**SIZES), as_generator(Foreign())).config == CriticConfig(**SIZES)
+    assert as_generator(Foreign()).critic_trunk(2, 0.1) is None
 
 
 def test_facts_tell_generators_apart_and_are_json():

@@ -10,8 +10,8 @@ from tokencritic.errors import InputError
 from tokencritic.models.generator import Generator
 from tokencritic.models.transformer import TransformerConfig
 from tokencritic.randomness import example_seeds
-from tokencritic.training.generator_task import GeneratorObjective, GeneratorTask
 from tokencritic.training.losses import generator_loss
+from tokencritic.training.token_tasks import GeneratorObjective, GeneratorTask
 
 ROWS = torch.tensor([5, 60, 0, 33, 7, 8])
 

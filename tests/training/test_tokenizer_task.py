@@ -6,11 +6,10 @@ from safetensors.torch import load_file
 
 from tokencritic.errors import InputError
 from tokencritic.tokenizers.compact import CompactConfig, CompactTokenizer
+from tokencritic.training.image_tasks import TokenizerObjective, TokenizerTask
 from tokencritic.training.loop import train
-from tokencritic.training.optimizer import OptimizerSettings
 from tokencritic.training.perceptual import Lpips
-from tokencritic.training.settings import TrainingSettings
-from tokencritic.training.tokenizer_task import TokenizerObjective, TokenizerTask
+from tokencritic.training.settings import OptimizerSettings, TrainingSettings
 
 CONFIG = CompactConfig(image_size=8, width=16, codebook_size=32)
 FULL = {"adversarial": 0.01, "adversarial_after": 4, "gradient_penalty": 1.0, "entropy": 0.01}

@@ -19,8 +19,9 @@ from tokencritic.errors import InputError
 from tokencritic.models.generator import Generator
 from tokencritic.models.transformer import Block
 from tokencritic.randomness import example_seeds
-from tokencritic.training.checkpoint import best_checkpoint, load_tensors
-from tokencritic.training.optimizer import Average, OptimizerSettings, learning_rate, make_optimizer
+from tokencritic.training.learner import Average, make_optimizer
+from tokencritic.training.run_folder import best_checkpoint, load_tensors
+from tokencritic.training.settings import OptimizerSettings
 
 SCRIPT = Path(__file__).with_name("run_task.py")
 ENVIRONMENT = {
@@ -248,14 +249,14 @@ def test_compiled_recomputed_and_bfloat16_runs_train_too(tmp_path, monkeypatch):
 
 def test_the_learning_rate_rises_and_falls_to_0():
     settings = OptimizerSettings(learning_rate=2.0, warmup=0.1)
-    rates = [learning_rate(settings, progress / 100) for progress in range(101)]
+    rates = [settings.rate(progress / 100) for progress in range(101)]
     assert rates[0] == 0
     assert rates.index(max(rates)) == 10
     assert rates[50] == pytest.approx(1.0)
     assert rates[-1] == pytest.approx(0)
     constant = OptimizerSettings(learning_rate=2.0, warmup=0.1, schedule="constant")
-    assert learning_rate(constant, 0.05) == 1.0
-    assert learning_rate(constant, 1.0) == 2.0
+    assert constant.rate(0.05) == 1.0
+    assert constant.rate(1.0) == 2.0
 
 
 def test_only_matrices_decay():

@@ -103,7 +103,7 @@ def _parse(arguments: list[str]) -> Namespace:
 def _open_tokens(given: Namespace, pipe: "TokenCriticPipeline") -> "TokenArrays":
     from tokencritic.data.tokens import PACKED, TokenArrays
     from tokencritic.pretrained import place_of
-    from tokencritic.training.token_rows import check_fit
+    from tokencritic.training.token_tasks import check_fit
 
     if given.data is None and not (Path(place_of(given.model)) / PACKED).is_file():
         raise InputError(

@@ -18,9 +18,5 @@ def main(arguments: list[str]) -> None:
 
     from tokencritic.export import export
 
-    done = export(given.run, given.folder, half=given.half, best=given.best)
-    for note in done.notes:
-        print(f"note: {note}")
-    print(f"wrote the {done.name} to {given.folder}, which has {', '.join(done.parts)}")
-    if done.missing:
-        print(f"{given.folder} is not a pipeline yet; it needs a {' and a '.join(done.missing)}")
+    written, notes = export(given.run, given.folder, half=given.half, best=given.best)
+    print(*(f"note: {note}" for note in notes), written, sep="\n")

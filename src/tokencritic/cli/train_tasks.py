@@ -1,7 +1,6 @@
 """From settings and flags to a task: opens the data and makes the model."""
 
 import dataclasses
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +13,16 @@ from tokencritic.data.tokens import TokenArrays
 from tokencritic.data.transforms import Preprocess
 from tokencritic.errors import InputError
 from tokencritic.models.classifier import Classifier
-from tokencritic.models.critic import CriticConfig
+from tokencritic.models.critic import Critic
 from tokencritic.models.generator import Generator
 from tokencritic.pipeline_folder import KINDS, load_part
 from tokencritic.pretrained import place_of
 from tokencritic.tokenizers.tokenizer import Tokenizer
-from tokencritic.training.classifier_task import ClassifierTask
-from tokencritic.training.critic_task import CriticTask, make_critic
-from tokencritic.training.generator_task import GeneratorTask
+from tokencritic.training.image_tasks import ClassifierTask, TokenizerTask
 from tokencritic.training.perceptual import Lpips
-from tokencritic.training.run_folder import TrainingRun
+from tokencritic.training.run_folder import RUN, read_run
 from tokencritic.training.task import Task
-from tokencritic.training.token_rows import sizes_of
-from tokencritic.training.tokenizer_task import TokenizerTask
+from tokencritic.training.token_tasks import CriticTask, GeneratorTask, sizes_of
 
 
 def make_task(model: str, settings: Any, preset: Any, given: Namespace) -> tuple[Task, Any]:
@@ -34,12 +30,7 @@ def make_task(model: str, settings: Any, preset: Any, given: Namespace) -> tuple
 
     settings: the preset with what was asked for. given: the flags that name files.
     """
-    make: dict[str, Callable[..., Task]] = {
-        "tokenizer": _tokenizer,
-        "generator": _generator,
-        "critic": _critic,
-        "classifier": _classifier,
-    }
+    make = {"tokenizer": _tokenizer, "generator": _generator, "critic": _critic, "classifier": _classifier}
     task = make[model](settings, preset, given)
     return task, dataclasses.replace(settings, model=task.model.config)
 
@@ -71,7 +62,7 @@ def _critic(settings: Any, preset: Any, given: Namespace) -> Task:
     generator: Generator = load_part(given.generator, "generator")
     check_origin(given.generator, arrays)
     sizes = sizes_of(arrays) | {"num_classes": generator.num_classes, "null_class": generator.null_class}
-    config: CriticConfig = follow(settings.model, preset.model, sizes, "the tokens'")
+    config = follow(settings.model, preset.model, sizes, "the tokens'")
     if given.start == "generator":
         own = generator.config
         shared = {name: vars(own)[name] for name in ("width", "heads", "mlp_width", "norm_first")}
@@ -82,8 +73,8 @@ def _critic(settings: Any, preset: Any, given: Namespace) -> Task:
         config = dataclasses.replace(config, layers=min(config.layers, own.layers))
     tokenizer = load_part(given.tokenizer, "tokenizer") if given.tokenizer else tokenizer_beside(given.generator)
     torch.manual_seed(settings.training.seed)
-    critic = make_critic(config, generator, given.start)
-    return CriticTask(critic, generator, arrays, settings.objective, tokenizer, settings.training.seed)
+    trunk = generator.critic_trunk(config.layers, config.dropout) if given.start == "generator" else None
+    return CriticTask(Critic(config, trunk), generator, arrays, settings.objective, tokenizer, settings.training.seed)
 
 
 def _classifier(settings: Any, preset: Any, given: Namespace) -> Task:
@@ -123,11 +114,9 @@ def tokenizer_beside(place: str) -> Tokenizer | None:
 def check_origin(place: str, arrays: TokenArrays) -> None:
     """A generator that lies in its run was trained on tokens of the same tokenizer."""
     for folder in (Path(place), Path(place).parent):
-        if (folder / "run.json").is_file():
-            learned, made = TrainingRun.read(folder).facts.get("tokenizer_fingerprint"), arrays.tokenizer_fingerprint
+        if (folder / RUN).is_file():
+            learned, made = read_run(folder)[1].get("tokenizer_fingerprint"), arrays.tokenizer_fingerprint
             if learned not in (None, made):
-                raise InputError(
-                    f"--generator {place} learned tokens of tokenizer {learned[:16]}, and those of --data were made with "
-                    f"{made[:16]}; give tokens of the same tokenizer"
-                )
+                pair = f"tokens of tokenizer {learned[:16]}, and those of --data were made with {made[:16]}"
+                raise InputError(f"--generator {place} learned {pair}; give tokens of the same tokenizer")
             return

@@ -23,7 +23,7 @@ from tokencritic.sampling.scorers import CriticScorer
 from tokencritic.sampling.settings import SamplingSettings, Temperature
 from tokencritic.sampling.trace import Trace, TraceStep
 from tokencritic.training.losses import critic_auc, critic_auc_within_image, critic_loss
-from tokencritic.training.token_rows import TokenRows
+from tokencritic.training.token_tasks import TokenRows
 
 RATIO_BINS = 4
 SCORE_BINS = 20

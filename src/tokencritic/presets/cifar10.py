@@ -13,42 +13,37 @@ from dataclasses import replace
 from tokencritic.models.classifier import ClassifierConfig
 from tokencritic.models.critic import CriticConfig
 from tokencritic.presets import fashion_mnist
-from tokencritic.presets.recipe import ImagePreset, Preset
 from tokencritic.tokenizers.compact import CIFAR_10
-from tokencritic.training.classifier_task import ClassifierObjective
-from tokencritic.training.critic_task import CriticObjective
-from tokencritic.training.generator_task import GeneratorObjective
-from tokencritic.training.optimizer import OptimizerSettings
-from tokencritic.training.settings import TrainingSettings
-from tokencritic.training.tokenizer_task import TokenizerObjective
+from tokencritic.training.image_tasks import ClassifierObjective, TokenizerObjective
+from tokencritic.training.settings import OptimizerSettings, TrainingSettings
 
-TOKENIZER = ImagePreset(
+TOKENIZER = replace(
+    fashion_mnist.TOKENIZER,
     model=CIFAR_10,
     objective=TokenizerObjective(perceptual=0.1),  # where there are weights for it
-    optimizer=OptimizerSettings(learning_rate=2e-3, betas=(0.9, 0.95), weight_decay=1e-4, ema=0.998),
     training=TrainingSettings(batch_size=64, minutes=25.0),
     flip=True,
 )
 
-GENERATOR = Preset(
+GENERATOR = replace(
+    fashion_mnist.GENERATOR,
     # Nearly as small as that of Fashion-MNIST: an hour of two cores is 37 million tokens, 26 for each of its parameters.
     model=replace(fashion_mnist.GENERATOR.model, num_tokens=64, codebook_size=1024, width=160, mlp_width=640),
-    objective=GeneratorObjective(label_smoothing=0.0),
     optimizer=OptimizerSettings(learning_rate=2e-3),
     training=TrainingSettings(batch_size=64, minutes=60.0),
 )
 
-CRITIC = Preset(
+CRITIC = replace(
+    fashion_mnist.CRITIC,
     model=CriticConfig(**vars(GENERATOR.model), ratio_conditioned=True),
-    objective=CriticObjective(),
     optimizer=OptimizerSettings(learning_rate=1e-3),  # the trunk has learned already
-    training=TrainingSettings(batch_size=64, minutes=60.0),
+    training=GENERATOR.training,
 )
 
-CLASSIFIER = ImagePreset(
+CLASSIFIER = replace(
+    fashion_mnist.CLASSIFIER,
     model=ClassifierConfig(image_size=32, channels=3, num_classes=10, width=64),
     objective=ClassifierObjective(label_smoothing=0.05, shift=3),
-    optimizer=OptimizerSettings(learning_rate=2e-3, betas=(0.9, 0.99)),
     training=TrainingSettings(batch_size=64, minutes=40.0),
     flip=True,
 )

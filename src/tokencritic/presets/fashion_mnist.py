@@ -12,14 +12,10 @@ There is no dropout: it costs a CPU a fifth of its speed, and so short a run doe
 from tokencritic.models.classifier import ClassifierConfig
 from tokencritic.models.critic import CriticConfig
 from tokencritic.models.transformer import TransformerConfig
-from tokencritic.presets.recipe import ImagePreset, Preset
 from tokencritic.tokenizers.compact import FASHION_MNIST
-from tokencritic.training.classifier_task import ClassifierObjective
-from tokencritic.training.critic_task import CriticObjective
-from tokencritic.training.generator_task import GeneratorObjective
-from tokencritic.training.optimizer import OptimizerSettings
-from tokencritic.training.settings import TrainingSettings
-from tokencritic.training.tokenizer_task import TokenizerObjective
+from tokencritic.training.image_tasks import ClassifierObjective, TokenizerObjective
+from tokencritic.training.settings import ImagePreset, OptimizerSettings, Preset, TrainingSettings
+from tokencritic.training.token_tasks import CriticObjective, GeneratorObjective
 
 TOKENIZER = ImagePreset(
     model=FASHION_MNIST,
@@ -52,8 +48,8 @@ CRITIC = Preset(
     # Told the ratio, it learns at once what the sampler asks it: docs/training.md.
     model=CriticConfig(**vars(GENERATOR.model), ratio_conditioned=True),
     objective=CriticObjective(),
-    optimizer=OptimizerSettings(learning_rate=1.5e-3),
-    training=TrainingSettings(batch_size=32, minutes=60.0),
+    optimizer=GENERATOR.optimizer,
+    training=GENERATOR.training,
 )
 
 CLASSIFIER = ImagePreset(

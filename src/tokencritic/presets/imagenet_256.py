@@ -20,14 +20,10 @@ from dataclasses import replace
 
 from tokencritic.models import critic, generator
 from tokencritic.models.classifier import ClassifierConfig
-from tokencritic.presets.recipe import ImagePreset, Preset
 from tokencritic.tokenizers import vqgan
-from tokencritic.training.classifier_task import ClassifierObjective
-from tokencritic.training.critic_task import CriticObjective
-from tokencritic.training.generator_task import GeneratorObjective
-from tokencritic.training.optimizer import OptimizerSettings
-from tokencritic.training.settings import TrainingSettings
-from tokencritic.training.tokenizer_task import TokenizerObjective
+from tokencritic.training.image_tasks import ClassifierObjective, TokenizerObjective
+from tokencritic.training.settings import ImagePreset, OptimizerSettings, Preset, TrainingSettings
+from tokencritic.training.token_tasks import CriticObjective, GeneratorObjective
 
 IMAGES, BATCH = 1_281_167, 256
 STEPS = 600 * IMAGES // BATCH  # not `epochs`: token arrays may hold several crops of each image

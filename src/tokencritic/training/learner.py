@@ -1,27 +1,84 @@
-"""What is trained: the model with its optimizer and its moving average, one update at a time."""
+"""What is trained: the model with its optimizer, AdamW, and its moving average, one update at a time."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 
 from tokencritic.contracts import Trunk
-from tokencritic.distribution import Ranks, distribute, whole
+from tokencritic.distribution import Ranks, distribute, local, whole
 from tokencritic.randomness import example_seeds
-from tokencritic.training.optimizer import (
-    Average,
-    OptimizerSettings,
-    learning_rate,
-    make_optimizer,
-    optimizer_tensors,
-    scale_gradients,
-)
-from tokencritic.training.settings import TrainingSettings
+from tokencritic.training.settings import OptimizerSettings, TrainingSettings
 from tokencritic.training.task import Task, named
+
+
+def make_optimizer(model: nn.Module, settings: OptimizerSettings) -> torch.optim.AdamW:
+    """AdamW, fused, over the parameters that want a gradient. Its state is there from the start, at 0, to be loaded into."""
+    wanted = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    groups = [
+        {"params": [p for p in wanted if p.ndim >= 2], "weight_decay": settings.weight_decay},
+        {"params": [p for p in wanted if p.ndim < 2], "weight_decay": 0.0},
+    ]
+    groups = [group for group in groups if group["params"]]
+    optimizer = torch.optim.AdamW(groups, lr=settings.learning_rate, betas=settings.betas, fused=True)
+    for parameter in wanted:
+        optimizer.state[parameter] = {
+            "step": torch.zeros((), device=parameter.device),
+            "exp_avg": torch.zeros_like(parameter),
+            "exp_avg_sq": torch.zeros_like(parameter),
+        }
+    return optimizer
+
+
+def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """The optimizer's state by parameter and name, as `weight.exp_avg`: the very tensors, to be saved or loaded into."""
+    names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
+    return {f"{names[p]}.{key}": value for p, values in optimizer.state.items() for key, value in values.items()}
+
+
+@torch.no_grad()
+def scale_gradients(model: nn.Module, factor: Tensor, clip: float) -> Tensor:
+    """Multiply every gradient by `factor`, and by what the norm of all then exceeds `clip`. Returns that norm."""
+    gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+    norm = whole(nn.utils.get_total_norm(gradients)) * factor
+    torch._foreach_mul_([local(g) for g in gradients], factor * (clip / (norm + 1e-6)).clamp(max=1.0))  # pyright: ignore[reportPrivateImportUsage]
+    return norm
+
+
+class Average:
+    """The exponential moving average of a model's parameters and float buffers. The model must stay where it is."""
+
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        self.decay = decay
+        self._model = dict(model.state_dict())  # the model's own tensors, not copies
+        self.values = {name: value.detach().clone() for name, value in self._model.items()}
+        moving = [name for name, value in self._model.items() if value.is_floating_point()]
+        self._pairs = [local(self.values[n]) for n in moving], [local(self._model[n]) for n in moving]
+
+    @torch.no_grad()
+    def update(self, step: int) -> None:
+        """step: counts from 0. The decay is min(decay, (1 + step) / (10 + step))."""
+        decay = min(self.decay, (1 + step) / (10 + step))
+        torch._foreach_lerp_(*self._pairs, 1 - decay)  # pyright: ignore[reportPrivateImportUsage]
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """The model holds the average inside of this, and its own values again after it."""
+        own = {name: value.detach().clone() for name, value in self._model.items()}
+        self._fill(self.values)
+        try:
+            yield
+        finally:
+            self._fill(own)
+
+    @torch.no_grad()
+    def _fill(self, values: dict[str, Tensor]) -> None:
+        for name, value in self._model.items():
+            value.copy_(values[name])
 
 
 class Learner:
@@ -74,7 +131,7 @@ class Learner:
     def update(self, step: int, share: float) -> None:
         """Move the weights and their average. share: of the run that is done."""
         for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate(self.optimization, share)
+            group["lr"] = self.optimization.rate(share)
         self.optimizer.step()
         self.optimizer.zero_grad()
         self.task.after_step(step, share)

@@ -22,9 +22,8 @@ from tokencritic.distribution import Ranks, joined
 from tokencritic.errors import InputError
 from tokencritic.progress import Progress
 from tokencritic.training.learner import Learner
-from tokencritic.training.optimizer import OptimizerSettings, learning_rate
 from tokencritic.training.run_folder import RunFolder, finite
-from tokencritic.training.settings import TrainingSettings
+from tokencritic.training.settings import OptimizerSettings, TrainingSettings
 from tokencritic.training.task import Task
 
 _MOST_VALIDATED = 512  # held-out examples; every rank goes through all of them
@@ -49,13 +48,16 @@ def train(
         with made.folder.claimed():
             made.restore(settings_text)
             made.end(made.go(asked))
-        del (
-            made
-        )  # DDP must release the group before it is destroyed: DDP's destructor would wait for it with the GIL held
+        # DDP must release the group before it is destroyed: its destructor would wait for it with the GIL held.
+        del made
 
 
 class _Run:
-    """The parts of a run and what goes between them."""
+    """One run: its parts, and where it stands.
+
+    total: its length, in steps or, if it is timed, in seconds. step, seconds: how many are done; those before a resume count.
+    validated, saved: when that was last done, by `time.monotonic`. validation_loss: after the last step, if it was validated.
+    """
 
     def __init__(
         self, task: Task[Any], run: Path, optimization: OptimizerSettings, settings: TrainingSettings, ranks: Ranks
@@ -63,37 +65,41 @@ class _Run:
         self.task, self.optimization, self.settings, self.ranks = task, optimization, settings, ranks
         parts = ranks.size * settings.accumulation
         if settings.batch_size % parts:
-            raise InputError(
-                f"batch_size is {settings.batch_size}; it must be a multiple of {parts}, "
-                f"{ranks.size} ranks times an accumulation of {settings.accumulation}"
-            )
+            why = f"{ranks.size} ranks times an accumulation of {settings.accumulation}"
+            raise InputError(f"batch_size is {settings.batch_size}; it must be a multiple of {parts}, {why}")
         self.train_rows, held_out = hold_out(task.num_rows, task.num_images, settings.held_out)
         self.held_out = torch.from_numpy(spaced(held_out, _MOST_VALIDATED))
         self.order = ExampleOrder(len(self.train_rows), settings.batch_size, settings.seed)
-        self.total = settings.length(len(self.train_rows))
+        self.total, self.timed = settings.length(len(self.train_rows)), settings.minutes is not None
         self.folder = RunFolder(run, task, settings, ranks)
         self.learner = Learner(task, optimization, settings, ranks)
         self.unchecked: list[tuple[int, Tensor]] = []
-        self.validation_loss: float | None = None  # after the last step, if it was validated
+        self.validation_loss: float | None = None
 
     def restore(self, settings_text: str | None) -> None:
         """Go to where the last checkpoint stands."""
         notes = self.folder.restore(self.learner.state, settings_text)
+        self.step = self.first_step = notes["step"]
         self.first_losses: list[float] = notes["first_losses"]
-        self.clock = Clock(self.settings, self.ranks, self.total, notes["step"], notes["seconds"])
+        self.saved = self.validated = time.monotonic()
+        self.start = self.saved - notes["seconds"]
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self.start
 
     def go(self, asked: list[int]) -> bool:
         """Train until the end or until asked to stop. Returns whether it is the end."""
-        clock, what = self.clock, f"training the {self.task.name}"
-        unit, total = "seconds" if clock.timed else "steps", math.ceil(clock.total)
-        with Progress(total, what, unit, done=clock.done, shown=self.ranks.first) as progress:
+        what, unit = f"training the {self.task.name}", "seconds" if self.timed else "steps"
+        with Progress(math.ceil(self.total), what, unit, done=self._done(), shown=self.ranks.first) as progress:
             while True:
-                share, stop = self.ranks.largest([clock.share, float(bool(asked))])
+                share, stop = self.ranks.largest([self._share(), float(bool(asked))])
                 if share >= 1 or stop:
                     return share >= 1
                 loss = self._one_step(share)
-                progress.advance(clock.done - progress.done, clock.note(loss))
-                validate, save = clock.due()
+                pace = f"step {self.step}, {self.step / self.seconds:.3g} steps/s, " if self.timed else ""
+                progress.advance(self._done() - progress.done, "" if loss is None else f"{pace}loss {loss:.4g}")
+                validate, save = self._due()
                 if validate:
                     self._validate()
                 if save:
@@ -101,28 +107,48 @@ class _Run:
 
     def end(self, ended: bool) -> None:
         """Write what is not written yet. ended: the run is at its end, and was not stopped before it."""
-        if self.clock.step > self.clock.first_step or not self.folder.model.exists():
+        if self.step > self.first_step or not self.folder.model.exists():
             if ended:
                 self._validate()
             self._save()
         what = f"wrote {self.folder.model}" if ended else "stopped; the same command goes on"
-        self.folder.close(f"{self.clock.step} steps in {self.clock.seconds / 60:.1f} minutes; {what}")
+        self.folder.close(f"{self.step} steps in {self.seconds / 60:.1f} minutes; {what}")
+
+    def _done(self) -> int:
+        return int(min(self.seconds, math.ceil(self.total))) if self.timed else self.step
+
+    def _share(self) -> float:
+        """The share of the run that is done; of a timed run by the clock of the first rank, 0 on the others."""
+        if self.timed:
+            return self.seconds / self.total if self.ranks.first else 0.0
+        return self.step / self.total
+
+    def _due(self) -> tuple[bool, bool]:
+        """Whether to validate and whether to save now, on all ranks alike. At the end nothing is due: all of it comes then."""
+        now, settings = time.monotonic(), self.settings
+        validate = now - self.validated > settings.validate_seconds
+        save = now - self.saved > settings.checkpoint_seconds
+        save |= bool(settings.keep_every and self.step % settings.keep_every == 0)
+        going = self.ranks.first and self._share() < 1
+        validate, save = self.ranks.largest([float(going and validate), float(going and save)])
+        return bool(validate), bool(validate or save)
 
     def _one_step(self, share: float) -> float | None:
         """One update. Returns its loss if it was looked at."""
-        step, logged = self.clock.step, self.clock.step % self.settings.log_every == 0
+        step, logged = self.step, self.step % self.settings.log_every == 0
         pair, numbers = self.learner.backward(self._rows(step), step)
         self.unchecked.append((step, pair))
         seen = self._check() if logged or self.ranks.device.type == "cpu" else None
         self.learner.update(step, share)
-        self.clock.step, self.validation_loss = step + 1, None
+        self.step, self.validation_loss = step + 1, None
         if seen is None:
             return None
         if logged:
             means = self.ranks.total(torch.stack([*numbers.values()])) / self.ranks.size if numbers else []
-            facts = {"loss": seen[0], "norm": seen[1], "rate": learning_rate(self.optimization, share)}
-            facts |= {"seconds": round(self.clock.seconds, 1)}
-            facts |= {name: float(value) for name, value in zip(numbers, means, strict=True)}
+            facts = {"loss": seen[0], "norm": seen[1], "rate": self.optimization.rate(share)}
+            facts |= {"seconds": round(self.seconds, 1)} | {
+                name: float(value) for name, value in zip(numbers, means, strict=True)
+            }
             self.folder.log("training", step, facts, {})
         return seen[0]
 
@@ -148,61 +174,15 @@ class _Run:
             numbers = self.task.validate(network, self.held_out) if len(self.held_out) else {}
             pictures = self.task.pictures(network)
         self.validation_loss = finite(numbers["loss"]) if numbers else None
-        self.folder.log("validation", self.clock.step, numbers, pictures)
-        self.clock.validated = time.monotonic()
+        self.folder.log("validation", self.step, numbers, pictures)
+        self.validated = time.monotonic()
 
     def _save(self) -> None:
         if self.unchecked:
             self._check()
-        notes = {"step": self.clock.step, "seconds": self.clock.seconds, "validation_loss": self.validation_loss}
+        notes = {"step": self.step, "seconds": self.seconds, "validation_loss": self.validation_loss}
         self.folder.save(self.learner.gathered(), notes | {"first_losses": list(self.first_losses)})
-        self.clock.saved = time.monotonic()
-
-
-class Clock:
-    """Counts the steps and the time of a run, by the clock of the first rank.
-
-    total: the length of the run, in steps or, if it is `timed`, in seconds. step, seconds: how many are done; those before a
-    resume count. validated, saved: when that was last done, by `time.monotonic`.
-    """
-
-    def __init__(self, settings: TrainingSettings, ranks: Ranks, total: float, step: int, seconds: float) -> None:
-        self.settings, self.ranks, self.total, self.timed = settings, ranks, total, settings.minutes is not None
-        self.step = self.first_step = step
-        self.saved = self.validated = time.monotonic()
-        self._start = self.saved - seconds
-
-    @property
-    def seconds(self) -> float:
-        """The time of the run so far."""
-        return time.monotonic() - self._start
-
-    @property
-    def share(self) -> float:
-        """The share of the run that is done; for a budget of time, 0 on all ranks but the first."""
-        if self.timed and not self.ranks.first:
-            return 0.0
-        return (self.seconds if self.timed else self.step) / self.total
-
-    @property
-    def done(self) -> int:
-        """How much of `total` is done."""
-        return int(min(self.seconds, math.ceil(self.total))) if self.timed else self.step
-
-    def note(self, loss: float | None) -> str:
-        """What a progress bar shows; for a budget of time, the rate of steps too."""
-        steps = f"step {self.step}, {self.step / self.seconds:.3g} steps/s, " if self.timed else ""
-        return "" if loss is None else f"{steps}loss {loss:.4g}"
-
-    def due(self) -> tuple[bool, bool]:
-        """Whether to validate and whether to save now, on all ranks alike. At the end nothing is due: all of it comes then."""
-        now, settings = time.monotonic(), self.settings
-        validate = now - self.validated > settings.validate_seconds
-        save = now - self.saved > settings.checkpoint_seconds
-        save |= bool(settings.keep_every and self.step % settings.keep_every == 0)
-        going = self.ranks.first and self.share < 1
-        validate, save = self.ranks.largest([float(going and validate), float(going and save)])
-        return bool(validate), bool(validate or save)
+        self.saved = time.monotonic()
 
 
 @contextmanager

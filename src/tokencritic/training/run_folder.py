@@ -1,51 +1,116 @@
-"""What a run writes: its facts, checkpoints, log and pictures, and the averaged model."""
+"""What a run writes: its facts, log, pictures and checkpoints, and the averaged model.
+
+A checkpoint, such as checkpoints/000001200/, is whole or not there, and is written while training goes on. It has
+state.safetensors, every tensor of the run, and checkpoint.json: the step, whatever else the run notes, and a digest of both.
+Any number of ranks can read it.
+"""
 
 import fcntl
+import hashlib
 import importlib.util
 import json
 import math
+import shutil
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import safetensors
+import safetensors.torch
 from PIL import Image
 from torch import Tensor
 
-from tokencritic.distribution import Ranks
+from tokencritic.distribution import Ranks, fill
 from tokencritic.errors import InputError
 from tokencritic.files import read_json, write_atomically
 from tokencritic.models.saved import write_model
 from tokencritic.pictures.grids import save
 from tokencritic.pipeline_folder import KINDS
-from tokencritic.training.checkpoint import Checkpoints
 from tokencritic.training.settings import TrainingSettings
 from tokencritic.training.task import Task
 
-RUN = "run.json"
+RUN, NOTES, STATE = "run.json", "checkpoint.json", "state.safetensors"
+_NUM_NEWEST = 2  # checkpoints that are kept: one more than needed, in case the newest is damaged
 _AVERAGE = "average."  # before the names of the averaged weights in a checkpoint
 
 
-@dataclass(frozen=True)
-class TrainingRun:
-    """What a run says of itself. name: of the part that it trains. facts: those of its task."""
+def read_run(folder: Path) -> tuple[str, dict[str, Any]]:
+    """The name of the part that a run trains, and the facts of its task."""
+    file = folder / RUN
+    if not file.is_file():
+        raise InputError(f"{folder} has no {RUN}; expected the folder of a training run")
+    values = read_json(file)
+    if values.get("name") not in KINDS or not isinstance(values.get("facts"), dict):
+        raise InputError(f"{file} has name {values.get('name')!r}; expected one of {', '.join(KINDS)}, and facts")
+    return values["name"], values["facts"]
 
-    folder: Path
-    name: str
-    facts: dict[str, Any]
 
-    @classmethod
-    def read(cls, folder: str | Path) -> "TrainingRun":
-        """From the folder of a run."""
-        file = Path(folder) / RUN
-        if not file.is_file():
-            raise InputError(f"{folder} has no {RUN}; expected the folder of a training run")
-        values = read_json(file)
-        if values.get("name") not in KINDS or not isinstance(values.get("facts"), dict):
-            raise InputError(f"{file} has name {values.get('name')!r}; expected one of {', '.join(KINDS)}, and facts")
-        return cls(Path(folder), values["name"], values["facts"])
+class Checkpoints:
+    """The checkpoints of one run, for the one process that writes them.
+
+    keep_every: steps of which a checkpoint is kept for good, 0 is none. Otherwise the newest two are kept and the one with
+    the lowest `validation_loss` in its notes.
+    """
+
+    def __init__(self, run: Path, keep_every: int) -> None:
+        self.folder, self.keep_every = run / "checkpoints", keep_every
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._pending: Future[None] | None = None
+
+    def save(self, state: dict[str, Tensor], notes: dict[str, Any]) -> None:
+        """Start to write a checkpoint. state: whole tensors that nobody changes. notes: JSON values, `step` among them."""
+        self.wait()
+        self._pending = self._pool.submit(self._write, self.folder / f"{notes['step']:09}", state, notes)
+
+    def wait(self) -> None:
+        """Wait for what is being written. An error in writing it is raised here."""
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            pending.result()
+
+    def _write(self, path: Path, state: dict[str, Tensor], notes: dict[str, Any]) -> None:
+        partial = path.with_name(path.name + ".partial")
+        try:
+            shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir(parents=True)
+            safetensors.torch.save_file(state, partial / STATE)
+            text = json.dumps({**notes, "digest": _digest(partial / STATE, notes)}, indent=1)
+            (partial / NOTES).write_text(text, encoding="utf-8")
+            shutil.rmtree(path, ignore_errors=True)  # the same step of a run that was set back by damage
+            partial.rename(path)
+            self._prune()
+        except (OSError, safetensors.SafetensorError) as error:
+            shutil.rmtree(partial, ignore_errors=True)
+            last = f"; {self.folder} still has the ones before" if _steps(self.folder) else ""
+            raise InputError(f"{path} could not be written: {error}{last}") from error
+
+    def newest(self) -> dict[str, Any] | None:
+        """The notes of the newest checkpoint that is whole, None if there is none. A damaged one is reported and set aside.
+
+        What a killed process left unfinished is removed.
+        """
+        self.wait()
+        for partial in self.folder.glob("*.partial"):
+            shutil.rmtree(partial, ignore_errors=True)
+        for path in _steps(self.folder):
+            try:
+                return _verified(path)
+            except InputError as error:
+                print(f"{error}; it is set aside and the one before is looked for", flush=True)
+                aside = path.with_name(path.name + ".damaged")
+                shutil.rmtree(aside, ignore_errors=True)
+                path.rename(aside)
+        return None
+
+    def _prune(self) -> None:
+        paths = _steps(self.folder)
+        best = _best(paths)
+        for path in paths[_NUM_NEWEST:]:
+            if path != best and not (self.keep_every and int(path.name) % self.keep_every == 0):
+                shutil.rmtree(path)
 
 
 class RunFolder:
@@ -56,7 +121,7 @@ class RunFolder:
 
     def __init__(self, path: Path, task: Task[Any], settings: TrainingSettings, ranks: Ranks) -> None:
         self.path, self.task, self.ranks, self.model = path, task, ranks, path / task.name
-        self.checkpoints = Checkpoints(path, ranks, settings.keep_every)
+        self.checkpoints = Checkpoints(path, settings.keep_every)
         own = {"batch_size": settings.batch_size, "seed": settings.seed, "held_out": settings.held_out}
         self.facts: dict[str, Any] = json.loads(json.dumps(task.facts())) | own
         self._log, self._writer, self._tensorboard = path / "log.jsonl", None, settings.tensorboard and ranks.first
@@ -79,22 +144,20 @@ class RunFolder:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise InputError(
-                f"{self.path} is in use by another training; wait for its end, or choose another run folder"
-            ) from error
+            raise InputError(f"{self.path} is in use by another training; wait, or choose another folder") from error
 
     def restore(self, state: dict[str, Tensor], settings_text: str | None) -> dict[str, Any]:
         """Fill the tensors from the newest checkpoint, and note what this run is. Returns its notes, of a new run step 0.
 
         What an interrupted run logged after its last checkpoint is removed, because it happens again.
         """
-        found = self.checkpoints.newest()
+        found = self.ranks.told_by_first(self.checkpoints.newest)
         if found is not None:
             for name, now in self.facts.items():
                 if (there := found["facts"].get(name)) != now:
                     pair = f"{_differing(there, now)} there, {_differing(now, there)} now"
                     raise InputError(f"{self.path} has another {name} ({pair}); choose another run folder")
-            self.checkpoints.load(found["step"], state)
+            load_tensors(self.checkpoints.folder / f"{found['step']:09}", state)
         notes = found or {"step": 0, "seconds": 0.0, "first_losses": []}
         if self.ranks.first:
             for place in (self.path, self.model):
@@ -139,12 +202,16 @@ class RunFolder:
     def save(self, state: dict[str, Tensor], notes: dict[str, Any]) -> None:
         """Write the averaged model and start to write a checkpoint. state: as `Learner.gathered` returns it."""
         averaged = {name.removeprefix(_AVERAGE): state[name] for name in state if name.startswith(_AVERAGE)}
-        self.ranks.told_by_first(lambda: write_model(self.model, self.task.model.config, averaged))
-        self.checkpoints.save(state, notes | {"facts": self.facts})
+
+        def write() -> None:
+            write_model(self.model, self.task.model.config, averaged)
+            self.checkpoints.save(state, notes | {"facts": self.facts})
+
+        self.ranks.told_by_first(write)
 
     def close(self, what: str) -> None:
         """Wait for the last checkpoint and say what became of the run."""
-        self.checkpoints.finish()
+        self.ranks.told_by_first(self.checkpoints.wait)
         if self._writer is not None:
             self._writer.close()
         if self.ranks.first:
@@ -152,16 +219,13 @@ class RunFolder:
 
     def refuse(self, step: int, loss: float, norm: float, rows: list[int]) -> None:
         """Stop the run for a loss that is not finite or explodes: note what it saw, and raise InputError."""
-        self.checkpoints.finish()
-        found = self.checkpoints.newest()
+        found = self.ranks.told_by_first(self.checkpoints.newest)
         last = f"checkpoint {found['step']} is the last good one" if found else "there is no checkpoint yet"
+        file, seen = self.path / "stopped.json", {"step": step, "loss": str(loss), "norm": str(norm), "rows": rows}
         if self.ranks.first:
-            seen = {"step": step, "loss": str(loss), "norm": str(norm), "rows": rows}
-            self._write("stopped.json", json.dumps(seen))
-        raise InputError(
-            f"the loss is {loss:.4g} and the gradient's norm {norm:.4g} at step {step}, on the rows {rows[:8]} ... (all of "
-            f"them in {self.path / 'stopped.json'}); {last}"
-        )
+            self._write(file.name, json.dumps(seen))
+        about = f"the loss is {loss:.4g} and the gradient's norm {norm:.4g} at step {step}"
+        raise InputError(f"{about}, on the rows {rows[:8]} ... (all of them in {file}); {last}")
 
     def _write(self, name: str, text: str) -> None:
         write_atomically(self.path / name, lambda path: path.write_text(text, encoding="utf-8"))
@@ -186,3 +250,56 @@ def _differing(fact: Any, other: Any) -> Any:
     if not (isinstance(fact, dict) and isinstance(other, dict)):
         return fact
     return {name: value for name, value in fact.items() if name not in other or other[name] != value}
+
+
+def best_checkpoint(run: Path) -> Path:
+    """The checkpoint of a run with the lowest validation loss."""
+    best = _best(_steps(run / "checkpoints"))
+    if best is None:
+        raise InputError(f"{run} has no checkpoint with a validation loss")
+    _verified(best)
+    return best
+
+
+def load_tensors(path: Path, state: dict[str, Tensor]) -> None:
+    """Fill the tensors in place from the checkpoint at `path`; they may be some of those it holds."""
+    try:
+        with safetensors.safe_open(path / STATE, "pt") as file:
+            for name, tensor in state.items():
+                fill(tensor, file.get_tensor(name))
+    except (OSError, RuntimeError, safetensors.SafetensorError) as error:
+        raise InputError(f"{path} cannot be read: {error}") from error
+
+
+def _verified(path: Path) -> dict[str, Any]:
+    """The notes of a checkpoint whose files are as they were written."""
+    try:
+        notes = json.loads((path / NOTES).read_text(encoding="utf-8"))
+        if notes.pop("digest") != _digest(path / STATE, notes):
+            raise ValueError("its digest is another")
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise InputError(f"{path} is damaged ({error})") from error
+    return notes
+
+
+def _steps(folder: Path) -> list[Path]:
+    """The checkpoints in a folder, newest first."""
+    return sorted((path for path in folder.glob("*") if path.name.isdecimal()), reverse=True)
+
+
+def _best(paths: list[Path]) -> Path | None:
+    """The one with the lowest validation loss, if any has one; of equals the newest. Damaged ones have none."""
+    losses: dict[Path, float] = {}
+    for path in paths:
+        with suppress(OSError, ValueError, LookupError, TypeError):
+            if (loss := json.loads((path / NOTES).read_text(encoding="utf-8"))["validation_loss"]) is not None:
+                losses[path] = loss
+    return min(losses, key=losses.__getitem__, default=None)
+
+
+def _digest(file: Path, notes: dict[str, Any]) -> str:
+    """A sha256 of the file and the notes."""
+    with file.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256")
+    digest.update(json.dumps(notes, sort_keys=True).encode())
+    return digest.hexdigest()

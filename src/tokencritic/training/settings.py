@@ -1,9 +1,10 @@
-"""How a run goes: its length, its batches, what is written when, and what hardware it is spread over."""
+"""How a run goes, how its weights move, and what a recipe for a model is."""
 
 import math
 from dataclasses import dataclass
-from typing import Literal, get_args, get_type_hints
+from typing import Any, Literal, get_args, get_type_hints
 
+from tokencritic.data.transforms import Crop
 from tokencritic.errors import InputError, check_at_least
 from tokencritic.randomness import check_seed
 
@@ -71,3 +72,67 @@ class TrainingSettings:
         if self.minutes is not None:
             return 60 * self.minutes
         raise InputError("none of steps, epochs and minutes is given; give one of them")
+
+
+@dataclass(frozen=True)
+class OptimizerSettings:
+    """AdamW and what goes with it.
+
+    learning_rate: at its height. betas: decay of the running means of gradients and of their squares. warmup: the share of the
+    run in which the rate rises. schedule: the rate then falls along a cosine to 0, or stays constant. weight_decay: of
+    matrices; biases, norms and embeddings of one dimension have none. clip: the largest norm of a gradient. ema: decay of the
+    moving average of the weights; it warms up, so that a short run does not keep its random start.
+    """
+
+    learning_rate: float = 1e-3
+    betas: tuple[float, float] = (0.9, 0.96)
+    weight_decay: float = 0.045
+    warmup: float = 0.03
+    schedule: Literal["cosine", "constant"] = "cosine"
+    clip: float = 1.0
+    ema: float = 0.999
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "betas", tuple(self.betas))
+        for name, value in {"learning_rate": self.learning_rate, "clip": self.clip}.items():
+            if not value > 0:
+                raise InputError(f"{name} is {value}; it must be positive")
+        if not (len(self.betas) == 2 and all(0 <= beta < 1 for beta in self.betas)):
+            raise InputError(f"betas is {self.betas}; it must be two numbers in [0, 1)")
+        check_at_least(0, weight_decay=self.weight_decay)
+        if not (0 <= self.warmup < 1 and 0 <= self.ema < 1):
+            raise InputError(f"warmup is {self.warmup} and ema {self.ema}; both must lie in [0, 1)")
+        if self.schedule not in ("cosine", "constant"):
+            raise InputError(f"schedule is {self.schedule!r}; choose cosine or constant")
+
+    def rate(self, progress: float) -> float:
+        """The learning rate when this share of the run is done, in [0, 1]."""
+        rise = min(1.0, progress / self.warmup) if self.warmup else 1.0
+        fall = 0.5 * (1 + math.cos(math.pi * min(progress, 1.0))) if self.schedule == "cosine" else 1.0
+        return self.learning_rate * rise * fall
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A recipe for one model: a config, an objective of its task, and settings.
+
+    Sizes that follow from the data are taken from it. A critic that starts from a generator's trunk has the sizes of that,
+    and at most `layers` of its layers.
+    """
+
+    model: Any
+    objective: Any
+    optimizer: OptimizerSettings
+    training: TrainingSettings
+
+
+@dataclass(frozen=True)
+class ImagePreset(Preset):
+    """A recipe for a model that learns from images.
+
+    crop: center takes the middle square of an image, random a box of a random size and shape. flip: mirror every second
+    image, by chance.
+    """
+
+    crop: Crop = "center"
+    flip: bool = False

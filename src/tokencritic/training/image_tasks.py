@@ -1,5 +1,7 @@
-"""Learning to tokenize: the VQGAN objective on images, any term of it switched off by a weight of 0."""
+"""The tasks on images: learning to tokenize, the VQGAN objective term by term, and to name the class of an image."""
 
+import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,17 +12,18 @@ from PIL import Image
 from torch import Tensor, nn
 
 from tokencritic.data.images import ImageBatches
-from tokencritic.errors import check_at_least
+from tokencritic.errors import InputError, check_at_least
 from tokencritic.image_forms import to_pil
+from tokencritic.models.classifier import Classifier
+from tokencritic.models.saved import with_weights
 from tokencritic.pictures.grids import image_grid
 from tokencritic.randomness import example_seeds, torch_rng
 from tokencritic.tokenizers.quantizer import CodebookUpkeep, code_counts, perplexity, squared_distances
 from tokencritic.tokenizers.tokenizer import Tokenizer, TokenizerOutput
-from tokencritic.training import tokenizer_losses as losses
-from tokencritic.training.optimizer import OptimizerSettings, make_optimizer, optimizer_tensors
+from tokencritic.training.learner import make_optimizer, optimizer_tensors
 from tokencritic.training.perceptual import Lpips
+from tokencritic.training.settings import OptimizerSettings
 from tokencritic.training.task import VALIDATION_BATCH, Loss, Task, named
-from tokencritic.training.tokenizer_losses import PatchDiscriminator
 
 _PENALTY_EVERY = 16  # steps
 _SETTLED = 0.8  # of a run; after it no code is re-seeded, so that decoder and average can settle on the codebook
@@ -55,6 +58,54 @@ class TokenizerObjective:
         check_at_least(1, perceptual_scale=self.perceptual_scale)
 
 
+class PatchDiscriminator(nn.Module):
+    """Strided convolutions that end in one logit per patch, higher = more real.
+
+    channels: of the images. filters: of the first layer, doubled at each further one up to eight times. levels: how often the
+    resolution is halved; 2 suits images of about 32 pixels, 3 or 4 those of 256. There is no normalisation, so that the
+    R1 penalty of an image depends on that image alone.
+    """
+
+    def __init__(self, channels: int, filters: int = 64, levels: int = 3) -> None:
+        super().__init__()
+        check_at_least(1, channels=channels, filters=filters, levels=levels)
+        layers: list[nn.Module] = []
+        width = channels
+        for level in range(levels):
+            width, old = filters * min(2**level, 8), width
+            layers += [nn.Conv2d(old, width, 4, stride=2, padding=1), nn.LeakyReLU(0.2)]
+        layers += [nn.Conv2d(width, width, 3, padding=1), nn.LeakyReLU(0.2), nn.Conv2d(width, 1, 3, padding=1)]
+        self.layers = nn.Sequential(*layers)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """(b, c, h, w) about [0, 1] -> (b, h / 2^levels, w / 2^levels) logits."""
+        return self.layers(2 * images - 1)[:, 0]
+
+
+def affinity_entropy(distances: Tensor, temperature: float = 0.01) -> Tensor:
+    """How undecided each latent is between the codes, less how evenly the codes are used by all: small is good.
+
+    distances: (m, k) squared distances of latents to codes. Returns (m,); its mean is MaskGIT's entropy loss, from -ln k to 0.
+    """
+    logs = F.log_softmax(-distances.float() / temperature, dim=1)
+    shares = logs.exp()
+    undecided = -(shares * logs).sum(1)
+    use = shares.mean(0)
+    # The clamp is for the gradient alone: 0 ln 0 is 0, but its slope is not a number.
+    return undecided + (use * use.clamp(min=1e-20).log()).sum()
+
+
+def gradient_penalty(discriminator: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
+    """R1: the squared length of the discriminator's gradient at real images. (b, c, h, w) -> (b,), differentiable.
+
+    The gradient is that of the sum of an image's logits over its patches.
+    """
+    images = images.detach().requires_grad_()
+    with torch.enable_grad():
+        (gradient,) = torch.autograd.grad(discriminator(images).sum(), images, create_graph=True)
+    return gradient.square().flatten(1).sum(1)
+
+
 class TokenizerTask(Task[Tokenizer]):
     """A tokenizer learns to compress and restore images.
 
@@ -76,11 +127,8 @@ class TokenizerTask(Task[Tokenizer]):
         self.perceptual = perceptual if objective.perceptual else None
         model.quantizer.codebook.requires_grad_(False)  # moved by the upkeep, as the mean of the latents that chose it
         self.upkeep = CodebookUpkeep(model.quantizer)
-        self.discriminator: PatchDiscriminator | None = None
-        if objective.adversarial:
-            self.discriminator = PatchDiscriminator(
-                model.channels, objective.discriminator_filters, objective.discriminator_levels
-            )
+        sizes = model.channels, objective.discriminator_filters, objective.discriminator_levels
+        self.discriminator = PatchDiscriminator(*sizes) if objective.adversarial else None
         super().__init__(model, images, objective, seed, self.upkeep, self.discriminator, self.perceptual)
         # Of each part of this step: images, reconstructions, latents and tokens.
         self._seen: list[tuple[Tensor, ...]] = []
@@ -104,15 +152,15 @@ class TokenizerTask(Task[Tokenizer]):
             if weights.perceptual_scale > 1:
                 pair = [F.interpolate(side, scale_factor=weights.perceptual_scale, mode="bilinear") for side in pair]
             total = total + weights.perceptual * self.perceptual(*pair)
-        commitment = losses.commitment_error(out.latents, out.quantized).flatten(1).mean(1)
-        total = total + weights.commitment * commitment
+        commitment = (out.latents - out.quantized.detach()).square()  # moves the encoder, and leaves the codes alone
+        total = total + weights.commitment * commitment.flatten(1).mean(1)
         if weights.entropy:
             latents = out.latents.permute(0, 2, 3, 1).flatten(0, 2)
             distances = squared_distances(latents, self.model.quantizer.codebook)
-            total = total + weights.entropy * losses.affinity_entropy(distances).view(len(images), -1).mean(1)
+            total = total + weights.entropy * affinity_entropy(distances).view(len(images), -1).mean(1)
         if self.discriminator is not None and step >= self.objective.adversarial_after:
             self.discriminator.requires_grad_(False)
-            fooling = losses.fooling_loss(self.discriminator(out.reconstruction)).flatten(1).mean(1)  # b
+            fooling = F.softplus(-self.discriminator(out.reconstruction)).flatten(1).mean(1)  # b
             self.discriminator.requires_grad_(True)
             total = total + weights.adversarial * fooling
         # In float32, whatever the precision of the step: what is done with them is not part of it.
@@ -147,7 +195,8 @@ class TokenizerTask(Task[Tokenizer]):
         return {"reconstructions": image_grid([to_pil(array) for array in arrays], columns=8)}
 
     def facts(self) -> dict[str, Any]:
-        return super().facts() | {"perceptual": None if self.perceptual is None else self.perceptual.fingerprint()}
+        network = self.perceptual
+        return super().facts() | {"perceptual": None if network is None else with_weights(hashlib.sha256(), network)}
 
     def state_dict(self) -> dict[str, Tensor]:
         groups = {"upkeep": self.upkeep.state_dict()}
@@ -160,9 +209,9 @@ class TokenizerTask(Task[Tokenizer]):
         return self.images(rows, step).to(self.upkeep.counts.device)
 
     def _train_discriminator(self, discriminator: PatchDiscriminator, step: int, images: Tensor, fakes: Tensor) -> None:
-        loss = losses.discriminator_loss(discriminator(images), discriminator(fakes)).mean()
+        loss = (F.softplus(-discriminator(images)) + F.softplus(discriminator(fakes))).mean()
         if self.objective.gradient_penalty and step % _PENALTY_EVERY == 0:
-            penalty = losses.gradient_penalty(discriminator, images).mean()
+            penalty = gradient_penalty(discriminator, images).mean()
             loss = loss + _PENALTY_EVERY * self.objective.gradient_penalty * penalty
         loss.backward()
         if dist.is_initialized():
@@ -172,3 +221,62 @@ class TokenizerTask(Task[Tokenizer]):
                 parameter.grad /= dist.get_world_size()
         self.optimizer.step()
         self.optimizer.zero_grad()
+
+
+@dataclass(frozen=True)
+class ClassifierObjective:
+    """What the classifier's loss is made of.
+
+    label_smoothing: the share of each target that is spread evenly over all classes.
+    shift: each image is moved by up to so many pixels along each side, at random.
+    """
+
+    label_smoothing: float = 0.1
+    shift: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.label_smoothing < 1:
+            raise InputError(f"label_smoothing is {self.label_smoothing}; it must lie in [0, 1)")
+        check_at_least(0, shift=self.shift)
+
+
+class ClassifierTask(Task[Classifier]):
+    """A classifier learns to name the classes of images. seed: of the shifts."""
+
+    name = "classifier"
+
+    def __init__(self, model: Classifier, images: ImageBatches, objective: ClassifierObjective, seed: int = 0) -> None:
+        classes, size = len(images.source.class_names), model.config.image_size
+        if model.num_classes != classes:
+            raise InputError(f"the classifier's num_classes is {model.num_classes} but the images' is {classes}")
+        if objective.shift >= size:
+            raise InputError(f"shift is {objective.shift}; it must be below the image's {size} pixels")
+        super().__init__(model, images, objective, seed)
+        self.images = images
+
+    def loss(self, network: nn.Module, rows: Tensor, step: int | None) -> Loss:
+        device = self.model.device
+        images, labels = (tensor.to(device) for tensor in self.images.labelled(rows, step))
+        if self.objective.shift and step is not None:
+            images = shifted(images, example_seeds(self.seed, step, rows).to(device), self.objective.shift)
+        logits, smoothing = network(images).float(), self.objective.label_smoothing
+        values = F.cross_entropy(logits, labels, reduction="none", label_smoothing=smoothing)
+        return Loss(values, {"accuracy": logits.argmax(1) == labels})
+
+    def facts(self) -> dict[str, Any]:
+        return super().facts() | {"class_names": list(self.images.source.class_names)}
+
+
+def shifted(images: Tensor, seeds: Tensor, most: int) -> Tensor:
+    """Each image moved by up to `most` pixels along each side, black coming in. images: (b, c, h, w); seeds: (b,) int64."""
+    height, width = images.shape[2:]
+    choices = 2 * most + 1  # a seed is a hash: its remainders are as good as draws
+    down, right = seeds % choices, seeds // choices % choices
+    # fmt: off
+    padded = F.pad(images, (most, most, most, most))                                           # b c h+2m w+2m
+    rows = torch.arange(height, device=images.device) + down[:, None]                          # b h
+    columns = torch.arange(width, device=images.device) + right[:, None]                       # b w
+    examples = torch.arange(len(images), device=images.device)[:, None, None]                  # b 1 1
+    moved = padded.permute(0, 2, 3, 1)[examples, rows[:, :, None], columns[:, None]]           # b h w c
+    # fmt: on
+    return moved.permute(0, 3, 1, 2)

@@ -165,12 +165,8 @@ def test_the_installed_package_is_found(monkeypatch: pytest.MonkeyPatch, file: P
     assert isinstance(Lpips.find(), Lpips)
 
 
-def test_bad_images_are_refused(file: Path) -> None:
+def test_images_that_are_too_small_are_refused(file: Path) -> None:
     lpips = Lpips.from_file(file)
     one, other = pair()
     with pytest.raises(InputError, match="too small for LPIPS; it needs 32"):
         lpips(one[..., :28], other[..., :28])
-    with pytest.raises(InputError, match="images of shapes"):
-        lpips(one[:, :2], other[:, :2])
-    with pytest.raises(InputError, match="images of shapes"):
-        lpips(one, other[:1])

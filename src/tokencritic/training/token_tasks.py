@@ -1,0 +1,240 @@
+"""The tasks on token arrays: learning to generate, MaskGIT's objective, and to judge, Algorithm 1 of the paper."""
+
+import hashlib
+import json
+from abc import abstractmethod
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from tokencritic.adapters import as_generator
+from tokencritic.contracts import MaskedGenerator, Scorer, TokenCritic
+from tokencritic.data.tokens import TokenArrays
+from tokencritic.distribution import unwrapped
+from tokencritic.errors import InputError
+from tokencritic.image_forms import to_pil
+from tokencritic.models.critic import Critic
+from tokencritic.models.generator import Generator
+from tokencritic.pictures.grids import image_grid
+from tokencritic.randomness import example_seeds
+from tokencritic.sampling.scorers import ConfidenceScorer, CriticScorer
+from tokencritic.sampling.settings import Temperature, temperature_range
+from tokencritic.sampling.starts import sample
+from tokencritic.tokenizers.tokenizer import Tokenizer
+from tokencritic.training.losses import CriticLoss, critic_auc, critic_auc_within_image, critic_loss, generator_loss
+from tokencritic.training.task import VALIDATION_BATCH, Loss, Task
+
+_VALIDATION_STEP = 2**62  # whose seeds validation uses, always the same; no run gets so far
+_COLUMNS, _ROWS = 10, 2  # of a picture of samples
+_STEPS = 12
+_BINS = 4  # of the mask ratio, in the critic's validation
+
+
+class TokenRows:
+    """Rows of token arrays: call with rows and a step, get their tokens, labels and seeds.
+
+    seed: of masks and draws. labelled: False gives None for labels, for models without classes.
+    """
+
+    def __init__(self, arrays: TokenArrays, seed: int = 0, labelled: bool = True) -> None:
+        self.arrays, self.seed, self.labelled = arrays, seed, labelled
+        self._tokens = arrays.tokens.view(np.ndarray)  # the map's own indexing is slower
+
+    def __len__(self) -> int:
+        return len(self.arrays)
+
+    def __call__(self, rows: Tensor, step: int | None, device: torch.device) -> tuple[Tensor, Tensor | None, Tensor]:
+        """rows: (b,) int64. step: None is validation. Returns tokens (b, n), labels (b,) or None, and seeds (b,): int64."""
+        indices = rows.cpu().numpy()
+        tokens = torch.from_numpy(self._tokens.take(indices, axis=0).astype(np.int64))
+        labels = None
+        if self.labelled:
+            labels = torch.from_numpy(self.arrays.labels.take(indices).astype(np.int64)).to(device)
+        seeds = example_seeds(self.seed, _VALIDATION_STEP if step is None else step, rows)
+        return tokens.to(device), labels, seeds.to(device)
+
+    def facts(self) -> dict[str, Any]:
+        """Which tokens these are, whose, and of what classes."""
+        text = json.dumps(self.arrays.facts, sort_keys=True)
+        return {
+            "tokens": hashlib.sha256(text.encode()).hexdigest(),
+            "tokenizer_fingerprint": self.arrays.tokenizer_fingerprint,
+            "class_names": list(self.arrays.class_names),
+        }
+
+
+def sizes_of(arrays: TokenArrays) -> dict[str, int]:
+    """What a model for these tokens must have, by the names of its config."""
+    num_tokens, num_classes = arrays.tokens.shape[1], len(arrays.class_names)
+    return {"num_tokens": num_tokens, "codebook_size": arrays.codebook_size, "num_classes": num_classes}
+
+
+def check_fit(what: str, model: MaskedGenerator | TokenCritic, arrays: TokenArrays) -> None:
+    """Raises InputError unless the model has the tokens' sizes; it may be one without classes."""
+    own = (model.num_tokens, model.codebook_size, model.num_classes or None)
+    for (name, right), value in zip(sizes_of(arrays).items(), own, strict=True):
+        if value not in (None, right):
+            raise InputError(f"the {what}'s {name} is {value} but the tokens' is {right}; they must be equal")
+
+
+class TokenTask(Task[Any]):
+    """A task on token arrays, for a model of their sizes.
+
+    tokenizer: the one that made the tokens, to show samples; None, and there is no picture. seed: of masks and draws.
+    frozen: networks that a step needs and that do not learn.
+    """
+
+    def __init__(
+        self, model: Any, arrays: TokenArrays, objective: Any, tokenizer: Tokenizer | None, seed: int, *frozen: Any
+    ) -> None:
+        check_fit(self.name, model, arrays)
+        made = arrays.tokenizer_fingerprint[:16]
+        if tokenizer is not None and (own := tokenizer.fingerprint()[:16]) != made:
+            raise InputError(f"the tokens were made with tokenizer {made}, and this tokenizer is {own}; give that one")
+        self.rows = TokenRows(arrays, seed, labelled=model.num_classes > 0)
+        super().__init__(model, self.rows, objective, seed, tokenizer, *frozen)
+        for network in frozen:
+            network.eval().requires_grad_(False)
+        self.num_classes, self.tokenizer, self.num_images = model.num_classes, tokenizer, arrays.num_images
+
+    @abstractmethod
+    def sampler(self, model: Any) -> tuple[MaskedGenerator, Scorer]:
+        """The generator and the scorer whose samples are shown. model: the trained one, without a wrapper."""
+
+    @torch.no_grad()
+    def pictures(self, network: nn.Module) -> dict[str, Image.Image]:
+        """A grid of samples from the seeds 0, 1, ...: each column one class, and the columns spread over all classes."""
+        if self.tokenizer is None:
+            return {}
+        labels = [column * self.num_classes // _COLUMNS for column in range(_COLUMNS)] * _ROWS
+        shown = labels if self.num_classes else None
+        tokens = sample(*self.sampler(unwrapped(network)), shown, range(_COLUMNS * _ROWS), steps=_STEPS)
+        images = self.tokenizer.decode(tokens).float().cpu().permute(0, 2, 3, 1).numpy()
+        return {"samples": image_grid([to_pil(image) for image in images], _COLUMNS)}
+
+
+@dataclass(frozen=True)
+class GeneratorObjective:
+    """What the generator's loss is made of.
+
+    label_smoothing: the share of each target that is spread evenly over all codes.
+    drop_label: the share of examples that are shown the null class instead of their own; the model needs null_class.
+    """
+
+    label_smoothing: float = 0.1
+    drop_label: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if not 0 <= value < 1:
+                raise InputError(f"{name} is {value}; it must lie in [0, 1)")
+
+
+class GeneratorTask(TokenTask):
+    """A generator learns to fill in hidden tokens; see `TokenTask`."""
+
+    name = "generator"
+
+    def __init__(
+        self,
+        model: Generator,
+        arrays: TokenArrays,
+        objective: GeneratorObjective,
+        tokenizer: Tokenizer | None = None,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(model, arrays, objective, tokenizer, seed)
+        if objective.drop_label and not model.null_class:
+            raise InputError(f"drop_label is {objective.drop_label} but the generator's null_class is false")
+
+    def loss(self, network: nn.Module, rows: Tensor, step: int | None) -> Loss:
+        options = asdict(self.objective) | ({"drop_label": 0.0} if step is None else {})
+        found = generator_loss(network, *self.rows(rows, step, self.model.device), **options)
+        # In validation alone: it takes another pass over all logits.
+        return Loss(found.values, {"accuracy": found.hits} if step is None else {})
+
+    def sampler(self, model: Any) -> tuple[MaskedGenerator, Scorer]:
+        return model, ConfidenceScorer()
+
+
+@dataclass(frozen=True)
+class CriticObjective:
+    """What the critic's loss is made of.
+
+    target: what counts as a filling: "masked", every token that was hidden, as in the paper; or "changed", only those
+    where the generator drew another code than there had been.
+    temperature: of the generator's draws, one number or the start and end of a sampler's.
+    """
+
+    target: Literal["masked", "changed"] = "masked"
+    temperature: Temperature = 1.0
+
+    def __post_init__(self) -> None:
+        if isinstance(self.temperature, list):  # as YAML has it
+            object.__setattr__(self, "temperature", tuple(self.temperature))
+        temperature_range(self.temperature)
+
+
+class CriticTask(TokenTask):
+    """A critic learns to tell original tokens from fillings; see `TokenTask`.
+
+    generator: by the contract or as `as_generator` makes it whole; it is frozen, and not part of what is kept.
+    """
+
+    name = "critic"
+
+    def __init__(
+        self,
+        model: Critic,
+        generator: Any,
+        arrays: TokenArrays,
+        objective: CriticObjective,
+        tokenizer: Tokenizer | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.generator = as_generator(generator)
+        check_fit("generator", self.generator, arrays)
+        super().__init__(model, arrays, objective, tokenizer, seed, *self.generator.networks)
+
+    def loss(self, network: nn.Module, rows: Tensor, step: int | None) -> Loss:
+        found = self._judged(network, rows, step)
+        return Loss(found.values, {"accuracy": found.hits})
+
+    @torch.no_grad()
+    def validate(self, network: nn.Module, rows: Tensor) -> dict[str, float]:
+        """`loss`, `accuracy`, `auc`, `auc_within_image`; accuracy and AUC also by mask ratio, as `auc_ratio_00_25` to
+        `auc_ratio_75_100`: of images with so many tokens hidden, in per cent. What cannot be told, such as the AUC of no
+        image, is left out.
+        """
+        parts = []
+        for part in rows.split(VALIDATION_BATCH):
+            found = self._judged(network, part, None)  # of which the generator's logits are not kept
+            parts.append((found.values, found.logits.float(), found.originals, found.mask))
+        values, logits, originals, mask = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
+        hits = (logits > 0) == originals
+        numbers = {
+            "loss": values.mean(),
+            "accuracy": hits.float().mean(),
+            "auc": critic_auc(logits, originals),
+            "auc_within_image": critic_auc_within_image(logits, originals),
+        }
+        bins = (mask.float().mean(1) * _BINS).ceil().clamp(min=1)
+        for index in range(1, _BINS + 1):
+            chosen, ratio = bins == index, f"ratio_{100 * (index - 1) // _BINS:02}_{100 * index // _BINS}"
+            numbers[f"accuracy_{ratio}"] = hits[chosen].float().mean()
+            numbers[f"auc_{ratio}"] = critic_auc(logits[chosen], originals[chosen])
+        return {name: value.item() for name, value in numbers.items() if value.isfinite()}
+
+    def facts(self) -> dict[str, Any]:
+        return super().facts() | {"generator": self.generator.identity()}
+
+    def sampler(self, model: Any) -> tuple[MaskedGenerator, Scorer]:
+        return self.generator, CriticScorer(model)
+
+    def _judged(self, network: nn.Module, rows: Tensor, step: int | None) -> CriticLoss:
+        batch = self.rows(rows, step, self.model.device)
+        return critic_loss(network, self.generator, *batch, **asdict(self.objective))
