@@ -27,7 +27,7 @@ from tokencritic.evaluation.reference import ReferenceImages, open_reference
 from tokencritic.evaluation.report import write_csv, write_json
 from tokencritic.evaluation.samples import SampleSets
 from tokencritic.evaluation.search import rounds, settings_grid, sweep, tune, write_tuning
-from tokencritic.sampling.settings import SamplingSettings
+from tokencritic.sampling.settings import SAMPLERS, SamplingSettings
 
 
 @pytest.fixture(scope="module")
@@ -272,3 +272,11 @@ def test_the_comparison_has_the_rows_of_the_papers_tables(sets, meter, tmp_path)
         assert control.settings == dataclasses.replace(best.with_random_remasking(), steps=control.settings.steps)
     sets.pipe.critic = None
     assert len(comparison_lines(sets.pipe, 4)) == 2
+
+
+def test_a_new_row_of_the_table_of_samplers_is_compared(world, monkeypatch):
+    monkeypatch.setitem(SAMPLERS, "halton", dataclasses.replace(SAMPLERS["halton"], compared=True))
+    pipe = toy.make_pipe(world)
+    lines = [line.settings.sampler for line in lines_at_nfe(pipe, [6])]
+    assert lines == ["confidence", "halton", "critic", "random-remask"]
+    assert "Halton order, 4 steps" in [line.name for line in comparison_lines(pipe, 4)]
