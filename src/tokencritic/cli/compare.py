@@ -34,15 +34,15 @@ def main(arguments: list[str]) -> None:
 
     from tokencritic.distribution import joined
     from tokencritic.evaluation.comparison import compare, comparison_lines, comparison_text, lines_at_nfe
-    from tokencritic.evaluation.report import write_json
-    from tokencritic.files import write_atomically
+    from tokencritic.evaluation.report import write_json, write_text
+    from tokencritic.evaluation.samples import check_settings
 
     with joined(check_device(given.device)) as ranks:
         pipe = load_model(given)
         lines = lines_at_nfe(pipe, given.nfe) if given.nfe else comparison_lines(pipe, given.steps, given.candidates)
         sets = sample_sets(given, pipe)
         for line in lines:
-            sets.check(line.settings)
+            check_settings(pipe, line.settings)
         done = compare(sets, model_meter(given, ranks, pipe, given.num), lines)
         if not ranks.first:
             return
@@ -52,5 +52,5 @@ def main(arguments: list[str]) -> None:
         out = Path(given.out)
         results = [{"name": one.line.name, "row": one.row, **one.evaluation.as_json()} for one in done]
         write_json(out / "comparison.json", {"command": command_line("compare", arguments), "results": results})
-        write_atomically(out / "comparison.md", lambda path: path.write_text(text + "\n", encoding="utf-8"))
+        write_text(out / "comparison.md", f"{text}\n")
         print(f"wrote comparison.json and comparison.md to {out}")

@@ -95,7 +95,7 @@ def _is_model(path: str) -> bool:
 
 def _of_model(given: Namespace, ranks: "Ranks") -> "Found":
     from tokencritic.evaluation.report import settings_text
-    from tokencritic.evaluation.samples import Refinement
+    from tokencritic.evaluation.samples import Refinement, check_settings
 
     if given.classifier:
         raise InputError(f"--classifier is for folders and files of images; {given.model} is a model")
@@ -111,7 +111,7 @@ def _of_model(given: Namespace, ranks: "Ranks") -> "Found":
         changes = {"sampler": "confidence", **changes}  # what is refined is the baseline by default
     settings = pipe.settings(**changes)
     sets = sample_sets(given, pipe)
-    sets.check(settings)
+    check_settings(pipe, settings)
     plain = sets.of(settings)
     meter = model_meter(given, ranks, pipe, given.num)
     notes = [f"{given.num} images, {settings_text(plain[0].facts['settings'])}, {plain[0].nfe} NFE"]

@@ -25,7 +25,7 @@ def main(arguments: list[str]) -> None:
     from tokencritic.distribution import joined
     from tokencritic.evaluation.inception import DIMENSION
     from tokencritic.evaluation.report import settings_text
-    from tokencritic.evaluation.samples import SampleSets
+    from tokencritic.evaluation.samples import SampleSets, check_settings
     from tokencritic.evaluation.search import Trial, rounds, trial_settings, tune, write_defaults, write_tuning
     from tokencritic.models.classifier import Classifier
 
@@ -36,7 +36,7 @@ def main(arguments: list[str]) -> None:
         plan = rounds(given.budget, first)
         sets = SampleSets(pipe, cache_of(given), first, given.seed, batch_size=given.batch_size)
         start = pipe.settings(**{"sampler": "critic", **settings_of(given)})
-        sets.check(trial_settings(pipe, start, given.nfe, 1, given.seed)[0])
+        check_settings(pipe, trial_settings(pipe, start, given.nfe, 1, given.seed)[0])
         meter = model_meter(given, ranks, pipe, first)
 
         def describe(trial: Trial) -> str:

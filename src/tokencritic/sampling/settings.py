@@ -80,7 +80,9 @@ SAMPLERS: dict[str, Sampler] = {
             default_noise=4.5,
             refines=False,
         ),
-        Sampler("random-order", "Random order", "#009E73", "a random order", score_title="random score", compared=False),
+        Sampler(
+            "random-order", "Random order", "#009E73", "a random order", score_title="random score", compared=False
+        ),
         Sampler("halton", "Halton order", "#000000", "an evenly spread order", score_title="order", compared=False),
     )
 }
