@@ -19,8 +19,9 @@ def main(arguments: list[str]) -> None:
     group.add_argument("--steps", type=int, default=18, metavar="T", help="T")
     text = "instead: the samplers at each of these numbers of network evaluations per image"
     group.add_argument("--nfe", type=int, nargs="+", default=[], metavar="N", help=text)
-    text = "with rejection: acceptance rates are 1/n, the paper's 5 and 10"
-    group.add_argument("--candidates", type=int, nargs="+", default=[], metavar="N", help=text)
+    group.add_argument(
+        "--candidates", type=int, nargs="+", default=[], metavar="N", help="of rejection; the paper's: 5 10"
+    )
     group.add_argument("--out", metavar="FOLDER", help="a folder for comparison.json and comparison.md")
     add_samples(parser, num=10_000)
     add_meter(parser)

