@@ -209,7 +209,7 @@ def test_the_trials_come_back_as_settings_of_the_nearest_nfe(sets, meter, tmp_pa
         found = tune(sets, meter, sets.pipe.settings(sampler="random-order"), nfe, 400, first=100)
         write_tuning(folder, sets.pipe, nfe, found)
     at_9, at_3 = (sets.pipe.sampling.tuned("random-order", nfe) for nfe in (8, 4))
-    assert (at_9.settings, at_9.nfe, at_3.settings.nfe(9)) == (found.best, 9, 3)
+    assert (at_9.settings, at_9.nfe, at_3.settings.nfe(9)) == (found.trials[0].settings, 9, 3)
     assert _worth(at_9, sets.pipe, 9) == "tuned"
     assert _worth(at_9, sets.pipe, 8) == "tuned at 9 NFE"
     other = dataclasses.replace(at_9, models=at_9.models | {"generator": "f" * 64})

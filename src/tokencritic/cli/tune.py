@@ -51,11 +51,9 @@ def main(arguments: list[str]) -> None:
             return
         best = found.trials[0]
         print(f"{found.images} images in {len(best.fids)} rounds; best: {describe(best)}")
-        if given.dry_run:
-            return
         print(f"wrote {write_tuning(folder, pipe, given.nfe, found)}")
         if not given.keep_defaults:
-            write_defaults(folder, found.best)
+            write_defaults(folder, best.settings)
             print(f"these are the defaults of {folder} now")
 
 
@@ -78,14 +76,13 @@ def _parse(arguments: list[str]) -> Namespace:
         "--seed", type=int, default=0, help="of the trials and of their images, which no evaluation uses"
     )
     group.add_argument("--keep_defaults", action="store_true", help="write the trials, but leave the model's defaults")
-    group.add_argument("--dry_run", action="store_true", help="write nothing")
     add_machine(group)
     add_meter(parser)
     add_settings(parser)
     given = parse(parser, arguments)
     bundled = place_of(given.model) != given.model
-    if not given.dry_run and (bundled or not (Path(given.model) / "pipeline.json").is_file()):
-        raise InputError(f"{given.model} is no model folder that can be written to; --dry_run writes nothing")
+    if bundled or not (Path(given.model) / "pipeline.json").is_file():
+        raise InputError(f"{given.model} is no model folder that can be written to")
     if given.steps is not None:
         raise InputError(f"--steps is {given.steps}; --nfe fixes the steps of every trial")
     check_positive(given, "nfe", "budget")

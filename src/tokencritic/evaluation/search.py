@@ -113,10 +113,6 @@ class Tuning:
     images: int
     facts: dict[str, Any]
 
-    @property
-    def best(self) -> SamplingSettings:
-        return self.trials[0].settings
-
 
 def rounds(budget: int, first: int) -> list[tuple[int, int]]:
     """The number of trials and of images of each in every round: as many trials as the budget of images allows.
@@ -125,20 +121,18 @@ def rounds(budget: int, first: int) -> list[tuple[int, int]]:
     """
     if first < 2:
         raise InputError(f"first is {first}; the first round needs at least 2 images for each trial")
-
-    def plan(trials: int) -> list[tuple[int, int]]:
-        found, count = [(trials, first)], first
-        while trials > 2:
-            trials, count = -(-trials // 2), 2 * count
-            found.append((trials, count))
-        return found
-
-    trials = 2
-    if (least := _cost(plan(2))) > budget:
-        raise InputError(f"budget is {budget} images; two trials of {first} images need {least}")
-    while _cost(plan(trials + 1)) <= budget:
-        trials += 1
-    return plan(trials)
+    if budget < 2 * first:
+        raise InputError(f"budget is {budget} images; two trials of {first} images need {2 * first}")
+    best: list[tuple[int, int]] = []
+    for most in itertools.count(2):
+        plan = [(most, first)]
+        while plan[-1][0] > 2:
+            trials, count = plan[-1]
+            plan.append((-(-trials // 2), 2 * count))
+        if _cost(plan) > budget:
+            break
+        best = plan
+    return best
 
 
 def _cost(plan: list[tuple[int, int]]) -> int:
@@ -231,19 +225,13 @@ def _place(settings: SamplingSettings, revokes: bool, noises: tuple[float, float
 
 def write_tuning(folder: Path, pipe: TokenCriticPipeline, nfe: int, found: Tuning) -> Path:
     """Every trial beside the model, the best first, with what they were measured with."""
-    has_critic = pipe.critic is not None
-    sampler = found.best.row(has_critic).name
-    file = tuning_file(folder, sampler, nfe)
-    trials = [
-        {
-            "settings": trial.settings.in_effect(has_critic),
-            "fid": {str(count): fid for count, fid in trial.fids.items()},
-        }
-        for trial in found.trials
-    ]
+    has_critic, best = pipe.critic is not None, found.trials[0].settings
+    sampler = best.row(has_critic).name
+    head = {"sampler": sampler, "nfe": nfe, "best": dataclasses.asdict(best), "images": found.images}
     facts = {name: found.facts[name] for name in ("features", "reference", "versions")}
-    best = {"sampler": sampler, "nfe": nfe, "best": dataclasses.asdict(found.best), "images": found.images}
-    write_json(file, {**best, **facts, "models": found.facts["images"]["models"], "trials": trials})
+    trials = [{"settings": one.settings.in_effect(has_critic), "fid": one.fids} for one in found.trials]
+    file = tuning_file(folder, sampler, nfe)
+    write_json(file, {**head, **facts, "models": found.facts["images"]["models"], "trials": trials})
     return file
 
 
