@@ -70,8 +70,6 @@ def test_a_grid_holds_every_combination_once_and_values_of_a_sampler_are_its_own
     assert {one.steps for one in found if one.sampler == "confidence"} == {8}
     assert {one.selection_noise for one in found if one.sampler == "random-order"} == {None}
     assert all(one.early_noise == 2 + (one.sampler == "critic") for one in found)  # has no axis
-    with pytest.raises(InputError, match="samplers is empty"):
-        settings_grid([], axes, lambda sampler: pipe.settings(sampler=sampler))
 
 
 def test_a_sweep_gives_one_row_for_each_setting_and_goes_on_where_it_was_cut_off(sets, meter, world, tmp_path):

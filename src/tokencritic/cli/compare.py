@@ -20,7 +20,7 @@ def main(arguments: list[str]) -> None:
     text = "instead: the samplers at each of these numbers of network evaluations per image"
     group.add_argument("--nfe", type=int, nargs="+", default=[], metavar="N", help=text)
     group.add_argument(
-        "--candidates", type=int, nargs="+", default=[], metavar="N", help="of rejection; the paper's: 5 10"
+        "--candidates", type=int, nargs="+", default=[], metavar="N", help="of rejection; the paper: 5 10"
     )
     group.add_argument("--out", metavar="FOLDER", help="a folder for comparison.json and comparison.md")
     add_samples(parser, num=10_000)

@@ -65,9 +65,7 @@ def _parse(arguments: list[str]) -> Namespace:
     group = parser.add_argument_group("what is measured")
     group.add_argument("model", help="a model, a folder of images, or ADM samples")
     group.add_argument("--out", metavar="FILE", help="a JSON file to write, with all settings and hashes")
-    group.add_argument(
-        "--refine", type=float, metavar="RATIO", help="measure before and after refinement, as the paper"
-    )
+    group.add_argument("--refine", type=float, metavar="RATIO", help="measure before and after refinement")
     text = "settings of the refinement, such as steps=4 temperature=1.2:0.5"
     group.add_argument("--refine_settings", nargs="+", default=[], metavar="NAME=VALUE", help=text)
     group.add_argument("--reconstructions", action="store_true", help="measure the reference, encoded and decoded")

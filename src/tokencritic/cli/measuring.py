@@ -38,9 +38,7 @@ def add_meter(parser: ArgumentParser) -> None:
     group.add_argument("--reference_num", type=int, metavar="N", help="only so many of its images, evenly spaced")
     text = "the FID Inception, or the model's classifier, the default if the reference is that of a model"
     group.add_argument("--features", choices=["inception", "classifier"], help=text)
-    group.add_argument(
-        "--inception", metavar="FILE", help="its weights; by default a package's, the cache's, or downloaded"
-    )
+    group.add_argument("--inception", metavar="FILE", help="its weights; by default a package's, cached or downloaded")
     group.add_argument("--few_samples", action="store_true", help="allow FID of fewer images than there are dimensions")
     group.add_argument("--cache", metavar="FOLDER", help="by default TOKENCRITIC_CACHE, else ~/.cache/token-critic")
 
@@ -77,7 +75,7 @@ def make_meter(
     cache, place = cache_folder(given.cache), reference_of(given)
     metrics, resamples = given.get("metrics"), given.get("resamples", 0)
     if metrics is not None:
-        metrics = tuple(dict.fromkeys(part.strip() for part in metrics.split(",") if part.strip()))
+        metrics = tuple(dict.fromkeys(filter(None, map(str.strip, metrics.split(",")))))
     if (given.features or ("classifier" if place.name == PACKED else "inception")) == "inception":
         features = InceptionFeatures.load(given.inception, device=given.device)
     elif classifier is None:

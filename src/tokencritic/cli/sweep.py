@@ -64,9 +64,8 @@ def _parse(arguments: list[str]) -> Namespace:
     )
     group = parser.add_argument_group("what is measured")
     group.add_argument("model", help=MODEL_HELP)
-    group.add_argument(
-        "--samplers", nargs="+", choices=tuple(SAMPLERS), default=["critic", "confidence"], metavar="NAME"
-    )
+    usual = ["critic", "confidence"]
+    group.add_argument("--samplers", nargs="+", choices=tuple(SAMPLERS), default=usual, metavar="NAME")
     group.add_argument("--steps", nargs="+", default=[], metavar="T")
     group.add_argument("--temperatures", nargs="+", default=[], metavar="T|START:END")
     group.add_argument("--noises", nargs="+", default=[], metavar="K", help="selection noise")

@@ -66,15 +66,11 @@ def _parse(arguments: list[str]) -> Namespace:
     )
     group = parser.add_argument_group("what is tuned")
     group.add_argument("model", help="a model folder")
-    group.add_argument(
-        "--nfe", type=int, default=36, metavar="N", help="network evaluations per image, which fix the steps"
-    )
+    group.add_argument("--nfe", type=int, default=36, metavar="N", help="network evaluations, which fix the steps")
     group.add_argument("--budget", type=int, default=50_000, metavar="N", help="images to make in all")
-    text = "images of each trial in the first round; by default 1000 or, if those are more, one per dimension"
+    text = f"images of each trial in the first round; by default {_FIRST} or, if more, one per dimension"
     group.add_argument("--first", type=int, metavar="N", help=text)
-    group.add_argument(
-        "--seed", type=int, default=0, help="of the trials and of their images, which no evaluation uses"
-    )
+    group.add_argument("--seed", type=int, default=0, help="of the trials and their images, which no evaluation uses")
     group.add_argument("--keep_defaults", action="store_true", help="write the trials, but leave the model's defaults")
     add_machine(group)
     add_meter(parser)

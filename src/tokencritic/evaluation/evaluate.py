@@ -3,7 +3,7 @@
 import platform
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -81,10 +81,8 @@ class Meter:
             names = choose_metrics(self.metrics, self.features, images.labels is not None, self.reference)
             features = extract(images, self.features, self.cache, self.ranks, named)
             resamples = self.resamples if len(sets) == 1 else 0
-            both = _Compared(features, images.labels, self.reference, resamples)
-            found.append(
-                self.ranks.told_by_first(lambda b=both, names=names: {name: METRICS[name].measure(b) for name in names})
-            )
+            compared = _Compared(features, images.labels, self.reference, resamples)
+            found.append(self.ranks.told_by_first(partial(compared.metrics, names)))
         together = {name: over_seed_sets([one[name] for one in found]) for name in found[0]}
         return Evaluation(found[0] if len(found) == 1 else together, self.facts(sets))
 
@@ -118,6 +116,9 @@ class _Compared:
     labels: np.ndarray | None
     reference: Reference
     resamples: int
+
+    def metrics(self, names: Sequence[str]) -> dict[str, MetricValue]:
+        return {name: METRICS[name].measure(self) for name in names}
 
     @cached_property
     def both(self) -> tuple[torch.Tensor, torch.Tensor]:

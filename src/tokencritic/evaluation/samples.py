@@ -149,14 +149,13 @@ class ModelSamples(ImageSet):
         labels = torch.from_numpy(self.labels[rows.start : rows.stop])
         seeds = candidate_seeds(torch.arange(self._seed + rows.start, self._seed + rows.stop), self._candidate)
         given = [source._tokens(rows) for source in self._sources]
-        start = time.perf_counter()
+        start, settings, refined = time.perf_counter(), self.settings, None
         if self.refinement is not None:
             settings, refined = self.refinement.settings, Given(given[0], self.refinement.ratio)
-            tokens = self.pipe.sample_tokens(labels, seeds, settings, refined, batch_size=self.batch_size)
-        elif given:
-            tokens = self.pipe.choose_tokens(given, labels, self.settings, self.batch_size)
+        if given and refined is None:
+            tokens = self.pipe.choose_tokens(given, labels, settings, self.batch_size)
         else:
-            tokens = self.pipe.sample_tokens(labels, seeds, self.settings, batch_size=self.batch_size)
+            tokens = self.pipe.sample_tokens(labels, seeds, settings, refined, batch_size=self.batch_size)
         seconds = (time.perf_counter() - start) / len(rows)
         kind = np.uint16 if self.pipe.tokenizer.codebook_size <= 2**16 else np.uint32
         return {"tokens": tokens.numpy().astype(kind), "seconds": np.full(len(rows), seconds, np.float32)}

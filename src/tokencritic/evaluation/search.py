@@ -42,18 +42,15 @@ def settings_grid(
 
     axes: by the name of a setting; one without values stays as the sampler starts. start: the settings of a sampler.
     """
-    if not samplers:
-        raise InputError("samplers is empty; name at least one")
-    found: list[SamplingSettings] = []
+    found: dict[SamplingSettings, None] = {}
     for sampler in samplers:
         values = {name: axis.get(sampler, axis.get(None, ())) for name, axis in axes.items()}
         if "selection_noise" not in SAMPLERS[sampler].settings:
             values["selection_noise"] = ()
-        given = {name: some for name, some in values.items() if some}
-        own = start(sampler)
-        combinations = (dict(zip(given, some, strict=True)) for some in itertools.product(*given.values()))
-        found += [dataclasses.replace(own, **changes) for changes in combinations]
-    return list(dict.fromkeys(found))
+        given, own = {name: some for name, some in values.items() if some}, start(sampler)
+        for some in itertools.product(*given.values()):
+            found[dataclasses.replace(own, **dict(zip(given, some, strict=True)))] = None
+    return list(found)
 
 
 def sweep(
@@ -79,11 +76,10 @@ def row_of(samples: Sequence[ModelSamples], found: Evaluation) -> dict[str, Any]
     """An evaluation as one flat row. seconds_per_image: of sampling, as it was when the samples were made."""
     row: dict[str, Any] = {}
     for name, value in samples[0].facts["settings"].items():
-        if name in ("temperature", "critic_window"):
-            start, end = value or (None, None)
-            row |= {f"{name}_start": start, f"{name}_end": end}
-        else:
-            row[name] = value
+        pair = name in ("temperature", "critic_window")
+        row |= (
+            dict(zip((f"{name}_start", f"{name}_end"), value or (None, None), strict=True)) if pair else {name: value}
+        )
     row |= {"nfe": samples[0].nfe, "seconds_per_image": sum(one.seconds for one in samples) / len(samples)}
     row |= {"num": len(samples[0]), "seed_sets": len(samples)}
     for name, metric in found.metrics.items():
