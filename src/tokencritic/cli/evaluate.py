@@ -28,7 +28,6 @@ from tokencritic.errors import InputError
 if TYPE_CHECKING:
     from tokencritic.distribution import Ranks
     from tokencritic.evaluation.evaluate import Evaluation
-    from tokencritic.pipeline import TokenCriticPipeline
 
     Found = tuple[dict[str, Evaluation], list[str]]  # evaluations by name, and notes on what was measured
 
@@ -90,6 +89,8 @@ def _is_model(path: str) -> bool:
 
 
 def _of_model(given: Namespace, ranks: "Ranks") -> "Found":
+    from tokencritic.evaluation.image_sets import Reconstructions
+    from tokencritic.evaluation.reference import ReferenceImages
     from tokencritic.evaluation.report import settings_text
     from tokencritic.evaluation.samples import Refinement, check_settings
 
@@ -97,7 +98,11 @@ def _of_model(given: Namespace, ranks: "Ranks") -> "Found":
         raise InputError(f"--classifier is for folders and files of images; {given.model} is a model")
     pipe = load_model(given)
     if given.reconstructions:
-        return _of_reconstructions(given, ranks, pipe)
+        size, channels = pipe.tokenizer.image_size, pipe.tokenizer.channels
+        wanted = ReferenceImages((size, size), channels, given.split, given.num or given.reference_num)
+        images = Reconstructions(pipe, wanted.open(reference_of(given)), given.batch_size)
+        found = model_meter(given, ranks, pipe, len(images))([images], "reconstructions")
+        return {"value": found}, [f"{len(images)} reconstructions by the tokenizer alone"]
     given.num = 10_000 if given.num is None else given.num
     changes: dict[str, Any] = settings_of(given)
     refinement = None
@@ -117,17 +122,6 @@ def _of_model(given: Namespace, ranks: "Ranks") -> "Found":
     how = settings_text(refined[0].facts["refinement"]["settings"])
     notes.append(f"after: {refinement.ratio:g} refined, {how}, {refined[0].nfe} NFE in all")
     return {"before": meter(plain, "samples"), "after": meter(refined, "refined")}, notes
-
-
-def _of_reconstructions(given: Namespace, ranks: "Ranks", pipe: "TokenCriticPipeline") -> "Found":
-    from tokencritic.evaluation.image_sets import Reconstructions
-    from tokencritic.evaluation.reference import ReferenceImages
-
-    size = pipe.tokenizer.image_size
-    wanted = ReferenceImages((size, size), pipe.tokenizer.channels, given.split, given.num or given.reference_num)
-    images = Reconstructions(pipe, wanted.open(reference_of(given)), given.batch_size)
-    meter = model_meter(given, ranks, pipe, len(images))
-    return {"value": meter([images], "reconstructions")}, [f"{len(images)} reconstructions by the tokenizer alone"]
 
 
 def _of_images(given: Namespace, ranks: "Ranks") -> "Found":

@@ -208,15 +208,13 @@ def _place(settings: SamplingSettings, revokes: bool, noises: tuple[float, float
     """Where in the ranges settings lie, each from 0 to 1: end and fall of the temperature, noise, time."""
     hot, end = temperature_range(settings.temperature)
     noise = np.log(np.clip(settings.selection_noise or noises[0], *noises))
-    active_from, active_to = settings.critic_window
-    time = 0.0
-    if revokes and active_to > 0:
-        time = active_to + _ALL_THE_TIME
-    elif revokes and active_from < 1:
-        time = active_from - 1 - _ALL_THE_TIME
-    values = (end, hot - end, noise, time)
-    ranges = (_ENDS, _FALLS, np.log(noises), _TIMES)
-    return np.array([np.interp(value, ends, (0, 1)) for value, ends in zip(values, ranges, strict=True)])
+    (since, until), time = settings.critic_window, 0.0
+    if revokes and until > 0:
+        time = until + _ALL_THE_TIME
+    elif revokes and since < 1:
+        time = since - 1 - _ALL_THE_TIME
+    places = ((end, _ENDS), (hot - end, _FALLS), (noise, np.log(noises)), (time, _TIMES))
+    return np.array([np.interp(value, ends, (0, 1)) for value, ends in places])
 
 
 def write_tuning(folder: Path, pipe: TokenCriticPipeline, nfe: int, found: Tuning) -> Path:
