@@ -8,7 +8,6 @@ import torch
 from evaluation import toy
 
 from tokencritic import TokenCriticPipeline
-from tokencritic.errors import InputError
 from tokencritic.evaluation.diagnosis import sampling_report, step_sums, watch
 from tokencritic.plan import num_masked_table
 from tokencritic.sampling.trace import TraceStep
@@ -117,11 +116,3 @@ def test_batches_do_not_matter():
         assert (other.images, other.hidden, other.visible) == (one.images, one.hidden, one.visible)
         assert other.outcomes[:, :3].equal(one.outcomes[:, :3])
         torch.testing.assert_close(other.outcomes, one.outcomes)
-
-
-def test_what_cannot_be_watched_is_refused():
-    with pytest.raises(InputError, match="candidates is 2"):
-        watch(PIPE, LABELS, SEEDS, PIPE.settings(candidates=2, reject_by="critic"))
-    without = TokenCriticPipeline(PIPE.tokenizer, PIPE.generator)
-    with pytest.raises(InputError, match="no critic"):
-        watch(without, LABELS, SEEDS, without.settings())

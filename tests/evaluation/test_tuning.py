@@ -27,7 +27,7 @@ from tokencritic.evaluation.reference import ReferenceImages, open_reference
 from tokencritic.evaluation.report import write_csv, write_json
 from tokencritic.evaluation.samples import SampleSets
 from tokencritic.evaluation.search import rounds, settings_grid, sweep, tune, write_tuning
-from tokencritic.sampling.settings import SamplingSettings
+from tokencritic.sampling.settings import SAMPLERS, SamplingSettings
 
 
 @pytest.fixture(scope="module")
@@ -70,8 +70,6 @@ def test_a_grid_holds_every_combination_once_and_values_of_a_sampler_are_its_own
     assert {one.steps for one in found if one.sampler == "confidence"} == {8}
     assert {one.selection_noise for one in found if one.sampler == "random-order"} == {None}
     assert all(one.early_noise == 2 + (one.sampler == "critic") for one in found)  # has no axis
-    with pytest.raises(InputError, match="samplers is empty"):
-        settings_grid([], axes, lambda sampler: pipe.settings(sampler=sampler))
 
 
 def test_a_sweep_gives_one_row_for_each_setting_and_goes_on_where_it_was_cut_off(sets, meter, world, tmp_path):
@@ -209,7 +207,7 @@ def test_the_trials_come_back_as_settings_of_the_nearest_nfe(sets, meter, tmp_pa
         found = tune(sets, meter, sets.pipe.settings(sampler="random-order"), nfe, 400, first=100)
         write_tuning(folder, sets.pipe, nfe, found)
     at_9, at_3 = (sets.pipe.sampling.tuned("random-order", nfe) for nfe in (8, 4))
-    assert (at_9.settings, at_9.nfe, at_3.settings.nfe(9)) == (found.best, 9, 3)
+    assert (at_9.settings, at_9.nfe, at_3.settings.nfe(9)) == (found.trials[0].settings, 9, 3)
     assert _worth(at_9, sets.pipe, 9) == "tuned"
     assert _worth(at_9, sets.pipe, 8) == "tuned at 9 NFE"
     other = dataclasses.replace(at_9, models=at_9.models | {"generator": "f" * 64})
@@ -272,3 +270,11 @@ def test_the_comparison_has_the_rows_of_the_papers_tables(sets, meter, tmp_path)
         assert control.settings == dataclasses.replace(best.with_random_remasking(), steps=control.settings.steps)
     sets.pipe.critic = None
     assert len(comparison_lines(sets.pipe, 4)) == 2
+
+
+def test_a_new_row_of_the_table_of_samplers_is_compared(world, monkeypatch):
+    monkeypatch.setitem(SAMPLERS, "halton", dataclasses.replace(SAMPLERS["halton"], compared=True))
+    pipe = toy.make_pipe(world)
+    lines = [line.settings.sampler for line in lines_at_nfe(pipe, [6])]
+    assert lines == ["confidence", "halton", "critic", "random-remask"]
+    assert "Halton order, 4 steps" in [line.name for line in comparison_lines(pipe, 4)]

@@ -19,8 +19,9 @@ def main(arguments: list[str]) -> None:
     group.add_argument("--steps", type=int, default=18, metavar="T", help="T")
     text = "instead: the samplers at each of these numbers of network evaluations per image"
     group.add_argument("--nfe", type=int, nargs="+", default=[], metavar="N", help=text)
-    text = "with rejection: acceptance rates are 1/n, the paper's 5 and 10"
-    group.add_argument("--candidates", type=int, nargs="+", default=[], metavar="N", help=text)
+    group.add_argument(
+        "--candidates", type=int, nargs="+", default=[], metavar="N", help="of rejection; the paper: 5 10"
+    )
     group.add_argument("--out", metavar="FOLDER", help="a folder for comparison.json and comparison.md")
     add_samples(parser, num=10_000)
     add_meter(parser)
@@ -34,15 +35,15 @@ def main(arguments: list[str]) -> None:
 
     from tokencritic.distribution import joined
     from tokencritic.evaluation.comparison import compare, comparison_lines, comparison_text, lines_at_nfe
-    from tokencritic.evaluation.report import write_json
-    from tokencritic.files import write_atomically
+    from tokencritic.evaluation.report import write_json, write_text
+    from tokencritic.evaluation.samples import check_settings
 
     with joined(check_device(given.device)) as ranks:
         pipe = load_model(given)
         lines = lines_at_nfe(pipe, given.nfe) if given.nfe else comparison_lines(pipe, given.steps, given.candidates)
         sets = sample_sets(given, pipe)
         for line in lines:
-            sets.check(line.settings)
+            check_settings(pipe, line.settings)
         done = compare(sets, model_meter(given, ranks, pipe, given.num), lines)
         if not ranks.first:
             return
@@ -52,5 +53,5 @@ def main(arguments: list[str]) -> None:
         out = Path(given.out)
         results = [{"name": one.line.name, "row": one.row, **one.evaluation.as_json()} for one in done]
         write_json(out / "comparison.json", {"command": command_line("compare", arguments), "results": results})
-        write_atomically(out / "comparison.md", lambda path: path.write_text(text + "\n", encoding="utf-8"))
+        write_text(out / "comparison.md", f"{text}\n")
         print(f"wrote comparison.json and comparison.md to {out}")

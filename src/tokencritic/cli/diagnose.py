@@ -32,13 +32,12 @@ def main(arguments: list[str]) -> None:
     import torch
 
     from tokencritic.evaluation.diagnosis import held_out_report, held_out_rows, judge, sampling_report, watch
-    from tokencritic.evaluation.report import write_json
+    from tokencritic.evaluation.report import temperature_text, write_json
     from tokencritic.pictures.figures import diagnosis_figures
     from tokencritic.randomness import as_seeds
-    from tokencritic.sampling.settings import temperature_range
 
     heat = temperature_of("--proposal_temperature", given.proposal_temperature)
-    start, end = temperature_range(heat)
+    about = f"filled in at {temperature_text(heat)}; {given.num} sampled; seed {given.seed}"
     seeds, labels = as_seeds(given.seed, given.num), torch.arange(given.num)
     pipe = load_model(given)
     if pipe.critic is None:
@@ -51,10 +50,9 @@ def main(arguments: list[str]) -> None:
     sampling: dict[str, Any] = {}
     for sampler, settings in chosen.items():
         steps = watch(pipe, labels % pipe.generator.num_classes, seeds, settings, given.batch_size)
-        about = {"settings": settings.in_effect(has_critic=True), "nfe": pipe.nfe(settings)}
-        sampling[sampler] = about | sampling_report(steps)
-
-    folder = Path(given.out)
+        made = {"settings": settings.in_effect(has_critic=True), "nfe": pipe.nfe(settings)}
+        sampling[sampler] = made | sampling_report(steps)
+    folder, about = Path(given.out), f"{len(rows)} held-out images, {about}"
     facts = {
         "command": command_line("diagnose", arguments),
         "models": {name: part.fingerprint() for name, part in pipe.parts.items()},
@@ -63,12 +61,8 @@ def main(arguments: list[str]) -> None:
         "sampling": sampling,
     }
     write_json(folder / "diagnosis.json", facts)
-    filled = f"{start:g}" if start == end else f"{start:g} to {end:g}"
-    explained = (
-        f"{len(rows)} held-out images, filled in at temperature {filled}; {given.num} sampled; seed {given.seed}"
-    )
-    written = diagnosis_figures(held_out, sampling, folder, explained)
-    print(f"{explained}\n\n{_tables(held_out, sampling)}\n")
+    written = diagnosis_figures(held_out, sampling, folder, about)
+    print(f"{about}\n\n{_tables(held_out, sampling)}\n")
     print(f"wrote diagnosis.json, {', '.join(path.name for path in written)} to {folder}")
 
 
@@ -97,6 +91,10 @@ def _parse(arguments: list[str]) -> Namespace:
     check_positive(given, "num", "batch_size")
     if Path(given.out).is_file():  # raised before the work, not after it
         raise InputError(f"--out is {given.out}, which is a file; expected a folder")
+    if given.candidates is not None and given.candidates > 1:
+        raise InputError(f"--candidates is {given.candidates}; only images made without rejection can be diagnosed")
+    if given.sampler is None and given.selection_noise is not None:
+        raise InputError("--selection_noise means another thing to each sampler; name one with --sampler")
     return given
 
 
@@ -106,29 +104,23 @@ def _open_tokens(given: Namespace, pipe: "TokenCriticPipeline") -> "TokenArrays"
     from tokencritic.training.token_tasks import check_fit
 
     if given.data is None and not (Path(place_of(given.model)) / PACKED).is_file():
-        raise InputError(
-            f"--data is missing, and {given.model} includes no {PACKED}; give tokens that `tokenize` wrote"
-        )
+        raise InputError(f"--data is missing, and {given.model} includes no {PACKED}; give what `tokenize` wrote")
     arrays = TokenArrays.open(given.data or given.model, pipe.tokenizer.fingerprint())
-    check_fit("generator", pipe.generator, arrays)
-    if pipe.critic is not None:
-        check_fit("critic", pipe.critic, arrays)
+    for name in ("generator", "critic"):
+        check_fit(name, pipe.parts[name], arrays)
     return arrays
 
 
 def _settings(given: Namespace, pipe: "TokenCriticPipeline") -> "dict[str, SamplingSettings]":
     """By sampler: the one that is asked for, or both that the paper compares, at equal NFE by default."""
+    from tokencritic.evaluation.samples import check_settings
+
     changes = settings_of(given)
-    if changes.get("candidates", 1) > 1:
-        raise InputError(f"--candidates is {given.candidates}; only images made without rejection can be diagnosed")
-    if given.sampler is None and given.selection_noise is not None:
-        raise InputError("--selection_noise means another thing to each sampler; name one with --sampler")
-    samplers = [changes.pop("sampler")] if given.sampler else ["critic", "confidence"]
+    changes.pop("sampler", None)
+    samplers = [given.sampler] if given.sampler else ["critic", "confidence"]
     found = {name: dataclasses.replace(pipe.sampling.for_sampler(name), **changes) for name in samplers}
     for settings in found.values():
-        settings.check_critic_window(pipe.tokenizer.num_tokens)
-        # One image in one step: what the model cannot do shows before the long work.
-        pipe.sample_tokens(pipe.labels(0), 0, dataclasses.replace(settings, steps=1))
+        check_settings(pipe, settings)
     return found
 
 
@@ -136,11 +128,11 @@ def _tables(held_out: dict[str, Any], sampling: dict[str, Any]) -> str:
     from tokencritic.evaluation.report import table
 
     judged = []
-    for section in (held_out["all"], *held_out["by_ratio"]):
-        name = "{:.0%} to {:.0%}".format(*section["ratio"]) if "ratio" in section else "all"
-        aucs = [section[auc][target] for target in section["auc"] for auc in ("auc", "auc_within_image")]
-        aucs += section["auc_of_resampled"].values()
-        judged.append([name, section["images"], *aucs, section["calibration"]["masked"]["error"]])
+    for part in (held_out["all"], *held_out["by_ratio"]):
+        name = "{:.0%} to {:.0%}".format(*part["ratio"]) if "ratio" in part else "all"
+        aucs = [part[auc][target] for target in part["auc"] for auc in ("auc", "auc_within_image")]
+        aucs += part["auc_of_resampled"].values()
+        judged.append([name, part["images"], *aucs, part["calibration"]["masked"]["error"]])
     header = ["tokens hidden", "images", "AUC masked", "in one image", "AUC changed", "in one image"]
     first = table([*header, "of resampled: critic", "confidence", "ECE"], judged)
     watched = [

@@ -28,7 +28,6 @@ from tokencritic.errors import InputError
 if TYPE_CHECKING:
     from tokencritic.distribution import Ranks
     from tokencritic.evaluation.evaluate import Evaluation
-    from tokencritic.pipeline import TokenCriticPipeline
 
     Found = tuple[dict[str, Evaluation], list[str]]  # evaluations by name, and notes on what was measured
 
@@ -65,15 +64,11 @@ def _parse(arguments: list[str]) -> Namespace:
     group = parser.add_argument_group("what is measured")
     group.add_argument("model", help="a model, a folder of images, or ADM samples")
     group.add_argument("--out", metavar="FILE", help="a JSON file to write, with all settings and hashes")
-    group.add_argument(
-        "--refine", type=float, metavar="RATIO", help="measure before and after refinement, as the paper does"
-    )
+    group.add_argument("--refine", type=float, metavar="RATIO", help="measure before and after refinement")
     text = "settings of the refinement, such as steps=4 temperature=1.2:0.5"
     group.add_argument("--refine_settings", nargs="+", default=[], metavar="NAME=VALUE", help=text)
-    text = "measure the reference's images, encoded and decoded by the model"
-    group.add_argument("--reconstructions", action="store_true", help=text)
-    text = "a model folder whose classifier gives features, where images are measured"
-    group.add_argument("--classifier", metavar="FOLDER", help=text)
+    group.add_argument("--reconstructions", action="store_true", help="measure the reference, encoded and decoded")
+    group.add_argument("--classifier", metavar="FOLDER", help="a model whose classifier gives the features of images")
     add_samples(parser, None, "; 10,000 by default, or all images that are given")
     add_meter(parser)
     add_settings(parser)
@@ -94,14 +89,20 @@ def _is_model(path: str) -> bool:
 
 
 def _of_model(given: Namespace, ranks: "Ranks") -> "Found":
+    from tokencritic.evaluation.image_sets import Reconstructions
+    from tokencritic.evaluation.reference import ReferenceImages
     from tokencritic.evaluation.report import settings_text
-    from tokencritic.evaluation.samples import Refinement
+    from tokencritic.evaluation.samples import Refinement, check_settings
 
     if given.classifier:
         raise InputError(f"--classifier is for folders and files of images; {given.model} is a model")
     pipe = load_model(given)
     if given.reconstructions:
-        return _of_reconstructions(given, ranks, pipe)
+        size, channels = pipe.tokenizer.image_size, pipe.tokenizer.channels
+        wanted = ReferenceImages((size, size), channels, given.split, given.num or given.reference_num)
+        images = Reconstructions(pipe, wanted.open(reference_of(given)), given.batch_size)
+        found = model_meter(given, ranks, pipe, len(images))([images], "reconstructions")
+        return {"value": found}, [f"{len(images)} reconstructions by the tokenizer alone"]
     given.num = 10_000 if given.num is None else given.num
     changes: dict[str, Any] = settings_of(given)
     refinement = None
@@ -111,7 +112,7 @@ def _of_model(given: Namespace, ranks: "Ranks") -> "Found":
         changes = {"sampler": "confidence", **changes}  # what is refined is the baseline by default
     settings = pipe.settings(**changes)
     sets = sample_sets(given, pipe)
-    sets.check(settings)
+    check_settings(pipe, settings)
     plain = sets.of(settings)
     meter = model_meter(given, ranks, pipe, given.num)
     notes = [f"{given.num} images, {settings_text(plain[0].facts['settings'])}, {plain[0].nfe} NFE"]
@@ -121,17 +122,6 @@ def _of_model(given: Namespace, ranks: "Ranks") -> "Found":
     how = settings_text(refined[0].facts["refinement"]["settings"])
     notes.append(f"after: {refinement.ratio:g} refined, {how}, {refined[0].nfe} NFE in all")
     return {"before": meter(plain, "samples"), "after": meter(refined, "refined")}, notes
-
-
-def _of_reconstructions(given: Namespace, ranks: "Ranks", pipe: "TokenCriticPipeline") -> "Found":
-    from tokencritic.evaluation.image_sets import Reconstructions
-    from tokencritic.evaluation.reference import ReferenceImages
-
-    size = pipe.tokenizer.image_size
-    wanted = ReferenceImages((size, size), pipe.tokenizer.channels, given.split, given.num or given.reference_num)
-    images = Reconstructions(pipe, wanted.open(reference_of(given)), given.batch_size)
-    meter = model_meter(given, ranks, pipe, len(images))
-    return {"value": meter([images], "reconstructions")}, [f"{len(images)} reconstructions by the tokenizer alone"]
 
 
 def _of_images(given: Namespace, ranks: "Ranks") -> "Found":

@@ -23,46 +23,32 @@ def add_samples(parser: ArgumentParser, num: int | None, most: str = "") -> None
     group = parser.add_argument_group("images and seeds")
     group.add_argument("--num", type=int, default=num, metavar="N", help=f"images in each seed set{most}")
     group.add_argument("--seed", type=int, default=0, help="image i has seed + i")
-    text = "sets of images; of several, mean and standard deviation are given"
-    group.add_argument("--seed_sets", type=int, default=1, metavar="N", help=text)
-    group.add_argument(
-        "--metrics", metavar="NAMES", help=f"with commas between them: {METRICS}; by default all possible"
-    )
-    text = "bootstrap resamples for the standard deviation of one set; 0: none"
-    group.add_argument("--resamples", type=int, default=20, metavar="N", help=text)
+    group.add_argument("--seed_sets", type=int, default=1, metavar="N", help="several give mean and standard deviation")
+    group.add_argument("--metrics", metavar="NAMES", help=f"joined by commas: {METRICS}; by default all possible")
+    group.add_argument("--resamples", type=int, default=20, metavar="N", help="of the bootstrap of one set; 0: none")
     add_machine(group)
 
 
 def add_meter(parser: ArgumentParser) -> None:
     """The reference, the features and the cache."""
     group = parser.add_argument_group("reference and features")
-    text = (
-        "a data set; an .npz of images, of mu and sigma, or of both; or a model that includes images, by default MODEL"
-    )
+    text = "a data set; an .npz of images, mu and sigma, or both; or a model that includes images, by default MODEL"
     group.add_argument("--reference", metavar="DATA", help=text)
     group.add_argument("--split", choices=["train", "test"], default="train", help="of the reference data set")
     group.add_argument("--reference_num", type=int, metavar="N", help="only so many of its images, evenly spaced")
     text = "the FID Inception, or the model's classifier, the default if the reference is that of a model"
     group.add_argument("--features", choices=["inception", "classifier"], help=text)
-    text = "its weights; by default an installed package's, the cache's, or downloaded"
-    group.add_argument("--inception", metavar="FILE", help=text)
-    text = "allow FID of fewer images than the features have dimensions"
-    group.add_argument("--few_samples", action="store_true", help=text)
-    text = "samples and features; by default TOKENCRITIC_CACHE, else ~/.cache/token-critic"
-    group.add_argument("--cache", metavar="FOLDER", help=text)
-
-
-def cache_of(given: Namespace) -> Path:
-    from tokencritic.evaluation.cache import default_cache
-
-    return Path(given.cache).expanduser() if given.cache else default_cache()
+    group.add_argument("--inception", metavar="FILE", help="its weights; by default a package's, cached or downloaded")
+    group.add_argument("--few_samples", action="store_true", help="allow FID of fewer images than there are dimensions")
+    group.add_argument("--cache", metavar="FOLDER", help="by default TOKENCRITIC_CACHE, else ~/.cache/token-critic")
 
 
 def sample_sets(given: Namespace, pipe: "TokenCriticPipeline") -> "SampleSets":
     """Which images are made, as the flags of `add_samples` say."""
+    from tokencritic.evaluation.cache import cache_folder
     from tokencritic.evaluation.samples import SampleSets
 
-    return SampleSets(pipe, cache_of(given), given.num, given.seed, given.seed_sets, given.batch_size)
+    return SampleSets(pipe, cache_folder(given.cache), given.num, given.seed, given.seed_sets, given.batch_size)
 
 
 def reference_of(given: Namespace) -> Path:
@@ -77,26 +63,20 @@ def reference_of(given: Namespace) -> Path:
     return packed if packed.is_file() else place
 
 
-def chosen_features(given: Namespace) -> str:
-    """As asked for; else the classifier's, if the reference is that of a model."""
-    from tokencritic.evaluation.reference import PACKED
-
-    return given.features or ("classifier" if reference_of(given).name == PACKED else "inception")
-
-
 def make_meter(
-    given: Namespace, ranks: "Ranks", count: int, image_size: tuple[int, int], channels: int, classifier: Any = None
+    given: Namespace, ranks: "Ranks", count: int | None, image_size: tuple[int, int], channels: int, classifier: Any
 ) -> "Meter":
     """The meter for so many images of this size, the reference opened. classifier: that of the model, or None."""
-    from tokencritic.evaluation.evaluate import Meter, check_count, check_metrics, choose_metrics
+    from tokencritic.evaluation.cache import cache_folder
+    from tokencritic.evaluation.evaluate import Meter, check_count, check_plan
     from tokencritic.evaluation.features import ClassifierFeatures, InceptionFeatures
-    from tokencritic.evaluation.reference import ReferenceImages, open_reference
+    from tokencritic.evaluation.reference import PACKED, ReferenceImages, open_reference
 
+    cache, place = cache_folder(given.cache), reference_of(given)
     metrics, resamples = given.get("metrics"), given.get("resamples", 0)
     if metrics is not None:
-        metrics = tuple(dict.fromkeys(part.strip() for part in metrics.split(",") if part.strip()))
-    check_metrics(metrics, resamples)
-    if chosen_features(given) == "inception":
+        metrics = tuple(dict.fromkeys(filter(None, map(str.strip, metrics.split(",")))))
+    if (given.features or ("classifier" if place.name == PACKED else "inception")) == "inception":
         features = InceptionFeatures.load(given.inception, device=given.device)
     elif classifier is None:
         raise InputError("--features is classifier, but the model has none; choose inception")
@@ -105,14 +85,14 @@ def make_meter(
     # Before the reference is opened, which may take an hour.
     if not given.few_samples:
         check_count("images", count, features.dimension, metrics)
-    choose_metrics(metrics, features, True, None)
+    check_plan(features, metrics, resamples, None)
     wanted = ReferenceImages(image_size, channels, given.split, given.reference_num)
-    reference = open_reference(reference_of(given), features, wanted, cache_of(given), ranks)
-    return Meter(features, reference, cache_of(given), metrics, resamples, given.few_samples, ranks)
+    reference = open_reference(place, features, wanted, cache, ranks)
+    return Meter(features, reference, cache, metrics, resamples, given.few_samples, ranks)
 
 
-def model_meter(given: Namespace, ranks: "Ranks", pipe: "TokenCriticPipeline", count: int) -> "Meter":
-    """The meter for so many images of a model."""
+def model_meter(given: Namespace, ranks: "Ranks", pipe: "TokenCriticPipeline", count: int | None) -> "Meter":
+    """The meter for so many images of a model; None if their number is not known yet."""
     size, channels = pipe.tokenizer.image_size, pipe.tokenizer.channels
     return make_meter(given, ranks, count, (size, size), channels, pipe.classifier)
 

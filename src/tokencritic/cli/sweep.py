@@ -25,6 +25,7 @@ def main(arguments: list[str]) -> None:
 
     from tokencritic.distribution import joined
     from tokencritic.evaluation.report import explain, write_csv, write_json
+    from tokencritic.evaluation.samples import check_settings
     from tokencritic.evaluation.search import settings_grid, sweep
     from tokencritic.pictures.figures import tradeoff_figures
 
@@ -35,7 +36,7 @@ def main(arguments: list[str]) -> None:
         settings = settings_grid(given.samplers, axes, pipe.sampling.for_sampler)
         sets = sample_sets(given, pipe)
         for one in settings:
-            sets.check(one)
+            check_settings(pipe, one)
         meter = model_meter(given, ranks, pipe, given.num)
         folder = Path(given.out)
         write = (lambda rows: write_csv(folder / "sweep.csv", rows)) if ranks.first else None
@@ -63,9 +64,8 @@ def _parse(arguments: list[str]) -> Namespace:
     )
     group = parser.add_argument_group("what is measured")
     group.add_argument("model", help=MODEL_HELP)
-    group.add_argument(
-        "--samplers", nargs="+", choices=tuple(SAMPLERS), default=["critic", "confidence"], metavar="NAME"
-    )
+    usual = ["critic", "confidence"]
+    group.add_argument("--samplers", nargs="+", choices=tuple(SAMPLERS), default=usual, metavar="NAME")
     group.add_argument("--steps", nargs="+", default=[], metavar="T")
     group.add_argument("--temperatures", nargs="+", default=[], metavar="T|START:END")
     group.add_argument("--noises", nargs="+", default=[], metavar="K", help="selection noise")

@@ -14,48 +14,46 @@ from tokencritic.cli.arguments import (
     parse,
     settings_of,
 )
-from tokencritic.cli.measuring import add_meter, cache_of, chosen_features, model_meter
+from tokencritic.cli.measuring import add_meter, model_meter
 from tokencritic.errors import InputError
 from tokencritic.pretrained import place_of
+
+_FIRST = 1000  # images of each trial in the first round, unless the features have as many dimensions
 
 
 def main(arguments: list[str]) -> None:
     given = _parse(arguments)
 
     from tokencritic.distribution import joined
-    from tokencritic.evaluation.inception import DIMENSION
+    from tokencritic.evaluation.cache import cache_folder
     from tokencritic.evaluation.report import settings_text
-    from tokencritic.evaluation.samples import SampleSets
+    from tokencritic.evaluation.samples import SampleSets, check_settings
     from tokencritic.evaluation.search import Trial, rounds, trial_settings, tune, write_defaults, write_tuning
-    from tokencritic.models.classifier import Classifier
 
+    def describe(trial: Trial) -> str:
+        return settings_text(trial.settings.in_effect(pipe.critic is not None))
+
+    def tell(trials: list[Trial]) -> None:
+        count, fid = trials[0].last
+        print(f"{len(trials)} trials of {-count} images: FID {fid:.3f} by {describe(trials[0])}", flush=True)
+
+    rounds(given.budget, given.first or _FIRST)  # raised before the reference is opened
     with joined(check_device(given.device)) as ranks:
         pipe, folder = load_model(given), Path(given.model)
-        own = pipe.classifier if chosen_features(given) == "classifier" else None
-        first = given.first or max(1000, 1 + (own.feature_width if isinstance(own, Classifier) else DIMENSION))
-        plan = rounds(given.budget, first)
-        sets = SampleSets(pipe, cache_of(given), first, given.seed, batch_size=given.batch_size)
         start = pipe.settings(**{"sampler": "critic", **settings_of(given)})
-        sets.check(trial_settings(pipe, start, given.nfe, 1, given.seed)[0])
-        meter = model_meter(given, ranks, pipe, first)
-
-        def describe(trial: Trial) -> str:
-            return settings_text(trial.settings.in_effect(pipe.critic is not None))
-
-        def tell(trials: list[Trial]) -> None:
-            count, fid = trials[0].last
-            print(f"{len(trials)} trials of {-count} images: FID {fid:.3f} by {describe(trials[0])}", flush=True)
-
+        check_settings(pipe, trial_settings(pipe, start, given.nfe, 1, given.seed)[0])
+        meter = model_meter(given, ranks, pipe, given.first)
+        first = given.first or max(_FIRST, 1 + meter.features.dimension)
+        sets = SampleSets(pipe, cache_folder(given.cache), first, given.seed, batch_size=given.batch_size)
         search = {"first": first, "seed": given.seed, "on_round": tell if ranks.first else None}
         found = tune(sets, meter, start, given.nfe, given.budget, **search)
         if not ranks.first:
             return
-        print(f"{found.images} images in {len(plan)} rounds; best: {describe(found.trials[0])}")
-        if given.dry_run:
-            return
+        best = found.trials[0]
+        print(f"{found.images} images in {len(best.fids)} rounds; best: {describe(best)}")
         print(f"wrote {write_tuning(folder, pipe, given.nfe, found)}")
         if not given.keep_defaults:
-            write_defaults(folder, found.best)
+            write_defaults(folder, best.settings)
             print(f"these are the defaults of {folder} now")
 
 
@@ -68,23 +66,19 @@ def _parse(arguments: list[str]) -> Namespace:
     )
     group = parser.add_argument_group("what is tuned")
     group.add_argument("model", help="a model folder")
-    text = "network evaluations per image, which fix the steps"
-    group.add_argument("--nfe", type=int, default=36, metavar="N", help=text)
+    group.add_argument("--nfe", type=int, default=36, metavar="N", help="network evaluations, which fix the steps")
     group.add_argument("--budget", type=int, default=50_000, metavar="N", help="images to make in all")
-    text = "images of each trial in the first round; by default 1000 or, if those are more, one per dimension"
+    text = f"images of each trial in the first round; by default {_FIRST} or, if more, one per dimension"
     group.add_argument("--first", type=int, metavar="N", help=text)
-    text = "of the trials and of their images, which no evaluation uses"
-    group.add_argument("--seed", type=int, default=0, help=text)
-    text = "write the trials, but do not change the model's defaults"
-    group.add_argument("--keep_defaults", action="store_true", help=text)
-    group.add_argument("--dry_run", action="store_true", help="write nothing")
+    group.add_argument("--seed", type=int, default=0, help="of the trials and their images, which no evaluation uses")
+    group.add_argument("--keep_defaults", action="store_true", help="write the trials, but leave the model's defaults")
     add_machine(group)
     add_meter(parser)
     add_settings(parser)
     given = parse(parser, arguments)
     bundled = place_of(given.model) != given.model
-    if not given.dry_run and (bundled or not (Path(given.model) / "pipeline.json").is_file()):
-        raise InputError(f"{given.model} is no model folder that can be written to; --dry_run writes nothing")
+    if bundled or not (Path(given.model) / "pipeline.json").is_file():
+        raise InputError(f"{given.model} is no model folder that can be written to")
     if given.steps is not None:
         raise InputError(f"--steps is {given.steps}; --nfe fixes the steps of every trial")
     check_positive(given, "nfe", "budget")

@@ -24,9 +24,9 @@ _DIGEST_BYTES = 32
 ChunkArrays = dict[str, np.ndarray]
 
 
-def default_cache() -> Path:
-    """The folder that the variable TOKENCRITIC_CACHE names, else `token-critic` in the user's cache folder."""
-    if named := os.environ.get("TOKENCRITIC_CACHE"):
+def cache_folder(named: str | None = None) -> Path:
+    """The named folder, else that of the variable TOKENCRITIC_CACHE, else `token-critic` in the user's cache folder."""
+    if named := named or os.environ.get("TOKENCRITIC_CACHE"):
         return Path(named).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "token-critic"
 

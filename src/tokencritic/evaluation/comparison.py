@@ -1,7 +1,7 @@
 """The paper's tables for one model: baseline, critic and its control, refinement and rejection, each with what it costs."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,29 +35,21 @@ class Compared:
 
 
 def comparison_lines(pipe: TokenCriticPipeline, steps: int, candidates: Sequence[int] = ()) -> list[Line]:
-    """MaskGIT at T and 2T steps, the critic and its control at T, the baseline refined, and MaskGIT and critic with rejection.
+    """MaskGIT at T and 2T steps, the other samplers at T, MaskGIT refined, and MaskGIT and the critic with rejection.
 
     Lines that need a part which the model lacks are left out. Settings are those that tuning found, where it was run.
     steps: T. candidates: of rejection; the paper's acceptance rates of 20 % and 10 % are 5 and 10.
     """
-
-    def line(sampler: str, count: int) -> Line:
-        plain = pipe.settings(sampler=sampler, steps=count, candidates=1)
-        found = pipe.sampling.tuned(sampler, pipe.nfe(plain))
-        settings = plain if found is None else found.settings
-        settings = dataclasses.replace(settings, sampler=sampler, steps=count, candidates=1)
-        return Line(f"{SAMPLERS[sampler].title}, {count} steps", settings, _worth(found, pipe, pipe.nfe(plain)))
-
-    lines = [line("confidence", count) for count in (steps, 2 * steps)]
-    plain = [lines[0]]
-    if pipe.critic is not None:
-        critic, control = line("critic", steps), line("random-remask", steps)
+    once, twice = (
+        _lines(pipe, lambda settings, count=count: dataclasses.replace(settings, steps=count))
+        for count in (steps, 2 * steps)
+    )
+    baseline, critic = once.pop("confidence"), once.get("critic")
+    lines, plain = [baseline, twice["confidence"], *once.values()], [baseline]
+    if critic is not None:
         refinement = Refinement(REFINEMENT_RATIO, dataclasses.replace(critic.settings, **REFINING))
-        refined = dataclasses.replace(plain[0], name=f"{plain[0].name}, refined by the critic", refinement=refinement)
-        if control.tuned == _NOT_TUNED:
-            settings = critic.settings.with_random_remasking()
-            control = dataclasses.replace(control, settings=settings, tuned=_AS_THE_CRITIC)
-        lines += [critic, control, refined]
+        name = f"{baseline.name}, refined by the critic"
+        lines.append(dataclasses.replace(baseline, name=name, refinement=refinement))
         plain.append(critic)
     for ranker in ("classifier", "critic"):
         for one in plain if ranker in pipe.parts else ():
@@ -69,20 +61,35 @@ def comparison_lines(pipe: TokenCriticPipeline, steps: int, candidates: Sequence
 
 
 def lines_at_nfe(pipe: TokenCriticPipeline, nfe: Sequence[int]) -> list[Line]:
-    """MaskGIT, the critic and its control at equal NFE, each with the settings that tuning found there.
+    """The samplers at equal NFE, each with the settings that tuning found there.
 
     The paper's Table 1 has equal steps, at which the critic takes twice the evaluations.
     """
-    lines = []
-    samplers = ["confidence"] if pipe.critic is None else ["confidence", "critic", "random-remask"]
-    for count in nfe:
-        for sampler in samplers:
-            found = pipe.sampling.tuned(sampler, count)
-            settings, worth = pipe.sampling.at_nfe(sampler, count), _worth(found, pipe, count)
-            if sampler == "random-remask" and found is None:
-                settings = pipe.sampling.fitted(lines[-1].settings.with_random_remasking(), count)
-                worth = _AS_THE_CRITIC
-            lines.append(Line(f"{SAMPLERS[sampler].title}, {settings.steps} steps", settings, worth))
+    at_each = (_lines(pipe, lambda one, count=count: pipe.sampling.fitted(one, count), count) for count in nfe)
+    return [line for lines in at_each for line in lines.values()]
+
+
+def _lines(
+    pipe: TokenCriticPipeline, fit: Callable[[SamplingSettings], SamplingSettings], nfe: int | None = None
+) -> dict[str, Line]:
+    """A line for each sampler that is compared, by its name; without a critic, for those that have no critic window.
+
+    fit: gives settings their steps. nfe: at which tuning is looked up; None is that of the model's own settings.
+    """
+    lines: dict[str, Line] = {}
+    for row in sorted(SAMPLERS.values(), key=lambda row: row.revokes):  # the baselines first
+        if not row.compared or (pipe.critic is None and (row.uses_critic or row.revokes)):
+            continue
+        settings = pipe.settings(sampler=row.name, candidates=1)
+        at = nfe or pipe.nfe(fit(settings))
+        found = pipe.sampling.tuned(row.name, at)
+        worth = _worth(found, pipe, at)
+        if found is not None:
+            settings = dataclasses.replace(found.settings, sampler=row.name, candidates=1)
+        elif row.name == "random-remask":
+            settings, worth = lines["critic"].settings.with_random_remasking(), _AS_THE_CRITIC
+        settings = fit(settings)
+        lines[row.name] = Line(f"{row.title}, {settings.steps} steps", settings, worth)
     return lines
 
 

@@ -30,6 +30,7 @@ SCORE_BINS = 20
 CALIBRATION_BINS = 10
 # Of the tokens at a step: visible and hidden now; just sampled and hidden again; the others, which stay or become visible.
 GROUPS = ("remasked", "resampled", "kept")
+_SHARES = ("same", "higher", "gain")
 
 
 class Judged(NamedTuple):
@@ -48,16 +49,6 @@ class Judged(NamedTuple):
     def select(self, chosen: Tensor) -> "Judged":
         """Some of the images: by a (b,) bool tensor or by their numbers."""
         return Judged(*(values[chosen] for values in self))
-
-    @property
-    def kinds(self) -> dict[str, Tensor]:
-        """(b, n) bool each, and each token is of one kind: an original; resampled and equal to it; or changed."""
-        return {"original": ~self.mask, "equal": self.mask & self.unchanged, "changed": ~self.unchanged}
-
-    @property
-    def targets(self) -> dict[str, Tensor]:
-        """(b, n) bool: what counts as real for a critic trained with `target` "masked", the paper's, or "changed"."""
-        return {"masked": ~self.mask, "changed": self.unchanged}
 
 
 def held_out_rows(arrays: TokenArrays, num: int, share: float) -> Tensor:
@@ -122,18 +113,19 @@ def _section(judged: Judged) -> dict[str, Any]:
     resampled tokens alone, where the generator's confidence can judge too. For an exact generator, confidence is the very
     probability of being equal.
     """
-    scores, resampled = judged.logits.double().sigmoid(), judged.mask
-    kinds, targets = judged.kinds.items(), judged.targets.items()
-    judges = {"critic": judged.logits, "confidence": judged.log_probs}
-    equal = judged.unchanged[resampled]
+    logits, mask, unchanged, log_probs = judged
+    scores = logits.double().sigmoid()
+    kinds = {"original": ~mask, "equal": mask & unchanged, "changed": ~unchanged}.items()
+    targets = {"masked": ~mask, "changed": unchanged}.items()  # real for a critic of that `target` in training
+    judges = {"critic": logits, "confidence": log_probs}.items()
     return {
-        "images": len(judged.mask),
+        "images": len(mask),
         "tokens": {kind: int(where.sum()) for kind, where in kinds},
         "mean_score": {kind: scores[where].mean().item() for kind, where in kinds},
         "histogram": {kind: histogram(scores[where]) for kind, where in kinds},
-        "auc": {target: critic_auc(judged.logits, real).item() for target, real in targets},
-        "auc_within_image": {target: critic_auc_within_image(judged.logits, real).item() for target, real in targets},
-        "auc_of_resampled": {name: critic_auc(values[resampled], equal).item() for name, values in judges.items()},
+        "auc": {target: critic_auc(logits, real).item() for target, real in targets},
+        "auc_within_image": {target: critic_auc_within_image(logits, real).item() for target, real in targets},
+        "auc_of_resampled": {name: critic_auc(some[mask], unchanged[mask]).item() for name, some in judges},
         "calibration": {target: reliability(scores, real) for target, real in targets},
     }
 
@@ -194,35 +186,30 @@ def step_sums(steps: Sequence[TraceStep], scores: Sequence[Tensor]) -> list[Step
     return found
 
 
+@torch.no_grad()
 def watch(
     pipe: TokenCriticPipeline, labels: Tensor, seeds: Tensor, settings: SamplingSettings, batch_size: int = 64
 ) -> dict[int, StepSums]:
-    """Sample images and sum up each step, by its index.
+    """Sample images without rejection by a model with a critic, and sum up each step, by its index.
 
     labels, seeds: (b,). The critic scores every proposal once more than sampling needs, the last one too.
     """
-    if settings.candidates > 1:
-        raise InputError(f"candidates is {settings.candidates}; steps can be watched of images made without rejection")
-    if pipe.critic is None:
-        raise InputError("the model has no critic to say what it thinks of each step")
-    what, scorer = f"watching {settings.row(has_critic=True).name}", CriticScorer(pipe.critic)
+    assert pipe.critic is not None
+    what, scorer, device = f"watching {settings.row(True).name}", CriticScorer(pipe.critic), pipe.device
     batches: dict[int, list[StepSums]] = {}
-    with Progress(len(labels), what, "images", shown=len(labels) > batch_size) as progress:
+    with (
+        evaluating(*scorer.networks),
+        Progress(len(labels), what, "images", shown=len(labels) > batch_size) as progress,
+    ):
         for part, part_seeds in zip(labels.split(batch_size), seeds.split(batch_size), strict=True):
-            trace = Trace()
+            trace, here = Trace(), part.to(device)
             pipe.sample_tokens(part, part_seeds, settings, batch_size=batch_size, on_step=trace)
-            found = step_sums(trace.steps, _scores(scorer, trace.steps, part.to(pipe.device), pipe.device))
+            made = (Proposal(one.proposal.to(device), one.sampled.to(device), here, here) for one in trace.steps)
+            found = step_sums(trace.steps, [scorer.score(proposal).cpu() for proposal in made])
             for step, sums in zip(trace.steps, found, strict=True):
                 batches.setdefault(step.index, []).append(sums)
             progress.advance(len(part))
     return {index: StepSums(*map(sum, zip(*sums, strict=True))) for index, sums in batches.items()}  # pyright: ignore[reportArgumentType]
-
-
-@torch.no_grad()
-def _scores(scorer: CriticScorer, steps: Sequence[TraceStep], labels: Tensor, device: torch.device) -> list[Tensor]:
-    with evaluating(*scorer.networks):
-        proposals = (Proposal(s.proposal.to(device), s.sampled.to(device), labels, labels) for s in steps)
-        return [scorer.score(proposal).cpu() for proposal in proposals]
 
 
 def sampling_report(steps: Mapping[int, StepSums]) -> dict[str, Any]:
@@ -232,12 +219,12 @@ def sampling_report(steps: Mapping[int, StepSums]) -> dict[str, Any]:
     proposal, and the mean `gain` in score; the last step has no next one. `of_visible` is the share of tokens visible when the
     step began that are re-masked. In `total`, per_image is the sum over all steps.
     """
-    last, sums = max(steps), list(steps.values())
+    sums = list(steps.values())
     images, reports = sums[0].images, []
     for index, step in steps.items():
-        found: dict[str, Any] = {"step": index, "mean_score": _ratio(step.score, step.tokens)}
-        found["hidden_per_image"] = _ratio(step.hidden, images)
-        if index != last:
+        found: dict[str, Any] = {"step": index, "mean_score": step.score / step.tokens}
+        found["hidden_per_image"] = step.hidden / images
+        if index != max(steps):
             found["of_visible"] = _ratio(step.outcomes[0, 0].item(), step.visible)
             found |= _outcomes(step.outcomes, images)
         reports.append(found)
@@ -248,11 +235,10 @@ def sampling_report(steps: Mapping[int, StepSums]) -> dict[str, Any]:
 
 def _outcomes(outcomes: Tensor, images: int) -> dict[str, dict[str, float]]:
     """By group: tokens per image, and of them the shares and the mean; NaN where there are no tokens."""
-    found = {}
-    for name, (tokens, *sums) in zip(GROUPS, outcomes.tolist(), strict=True):
-        shares = {column: _ratio(one, tokens) for column, one in zip(("same", "higher", "gain"), sums, strict=True)}
-        found[name] = {"per_image": _ratio(tokens, images), **shares}
-    return found
+    return {
+        name: {"per_image": count / images, **dict(zip(_SHARES, (_ratio(one, count) for one in some), strict=True))}
+        for name, (count, *some) in zip(GROUPS, outcomes.tolist(), strict=True)
+    }
 
 
 def _ratio(part: float, whole: float) -> float:

@@ -3,7 +3,7 @@
 import platform
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -64,7 +64,7 @@ class Meter:
     ranks: Ranks = ALONE
 
     def __post_init__(self) -> None:
-        check_metrics(self.metrics, self.resamples)
+        check_plan(self.features, self.metrics, self.resamples, self.reference)
         self._check_count("images of the reference", self.reference.gaussian.count)
 
     def __call__(self, sets: Sequence[ImageSet], what: str = "images") -> Evaluation:
@@ -82,7 +82,7 @@ class Meter:
             features = extract(images, self.features, self.cache, self.ranks, named)
             resamples = self.resamples if len(sets) == 1 else 0
             compared = _Compared(features, images.labels, self.reference, resamples)
-            found.append(self.ranks.told_by_first(lambda compared=compared, names=names: compared.metrics(names)))
+            found.append(self.ranks.told_by_first(partial(compared.metrics, names)))
         together = {name: over_seed_sets([one[name] for one in found]) for name in found[0]}
         return Evaluation(found[0] if len(found) == 1 else together, self.facts(sets))
 
@@ -180,13 +180,24 @@ METRICS: dict[str, Metric] = {
 }
 
 
+def check_plan(features: Features, metrics: Sequence[str] | None, resamples: int, reference: Reference | None) -> None:
+    """Raise InputError for an unknown or impossible metric, or for a standard deviation of one resample.
+
+    metrics: None for all possible ones. reference: None if not opened yet, which may take an hour.
+    """
+    if metrics is not None and not (metrics and METRICS.keys() >= set(metrics)):
+        unknown = next((repr(name) for name in metrics if name not in METRICS), None)
+        got = "is empty" if unknown is None else f"holds {unknown}"
+        raise InputError(f"metrics {got}; choose from {', '.join(METRICS)}")
+    if resamples < 0 or resamples == 1:
+        raise InputError(f"resamples is {resamples}; it must be 0 for no standard deviation, or at least 2")
+    choose_metrics(metrics, features, True, reference)
+
+
 def choose_metrics(
     asked: Sequence[str] | None, features: Features, labelled: bool, reference: Reference | None
 ) -> tuple[str, ...]:
-    """The metrics to compute: those asked for, which must be possible, or else all possible ones.
-
-    labelled: whether labels are known. reference: None if not opened yet.
-    """
+    """The metrics to compute: those asked for, which must be possible, or else all possible ones."""
     lacking: dict[str, str] = {}
     if reference is not None and reference.features is None:
         lacking["images"] = "needs the reference's images, and it is a file of statistics alone"
@@ -203,17 +214,6 @@ def choose_metrics(
         if METRICS[name].needs in lacking:
             raise InputError(f"metrics holds {name}, which {lacking[METRICS[name].needs]}")
     return tuple(asked)
-
-
-def check_metrics(metrics: Sequence[str] | None, resamples: int = 0) -> None:
-    """Raise InputError for an unknown metric, or for a standard deviation of one resample."""
-    for name in metrics or ():
-        if name not in METRICS:
-            raise InputError(f"metrics holds {name!r}; choose from {', '.join(METRICS)}")
-    if metrics is not None and not metrics:
-        raise InputError(f"metrics is empty; choose from {', '.join(METRICS)}")
-    if resamples < 0 or resamples == 1:
-        raise InputError(f"resamples is {resamples}; it must be 0 for no standard deviation, or at least 2")
 
 
 def check_count(what: str, count: int | None, dimension: int, metrics: Sequence[str] | None) -> None:

@@ -127,19 +127,16 @@ class ClassifierFeatures(Features):
         if (height, width) != (size, size):
             raise InputError(f"images are {height} x {width}; the classifier takes {size} x {size}")
         with evaluating(self._classifier):
-            pixels = self._in_its_channels(to_pixels(images.to(self._classifier.device)))  # (b, c, h, w)
+            pixels = to_pixels(images.to(self._classifier.device))  # (b, 3, h, w)
+            if self._classifier.config.channels == 1:  # grey images are often kept in three equal channels
+                if not (pixels == pixels[:, :1]).all():
+                    raise InputError("images are in colour; the classifier takes grey ones")
+                pixels = pixels[:, :1]
+            # Always laid out alike, so that the network rounds alike whatever form the images came in.
+            pixels = pixels.clone(memory_format=torch.contiguous_format)
             features = self._classifier.features((pixels / 255).to(self._classifier.dtype))  # (b, d)
             probabilities = self._classifier.head(features).float().softmax(dim=1)  # (b, k)
         return {"features": features.float().cpu(), "probabilities": probabilities.cpu()}
-
-    def _in_its_channels(self, pixels: Tensor) -> Tensor:
-        """Grey images are often kept in three equal channels; colour is not turned into grey unasked."""
-        if self._classifier.config.channels == 1:
-            if not (pixels == pixels[:, :1]).all():
-                raise InputError("images are in colour; the classifier takes grey ones")
-            pixels = pixels[:, :1]
-        # Always laid out alike, so that the network rounds alike whatever form the images came in.
-        return pixels.clone(memory_format=torch.contiguous_format)
 
 
 @dataclass(frozen=True)

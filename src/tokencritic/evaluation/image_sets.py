@@ -61,7 +61,7 @@ class SourceImages(ImageSet):
         count = len(source) if num is None else num
         self.indices = np.arange(count) * len(source) // count
         self.facts = source.describe() | {"size": size, "channels": channels if size else None, "num": count}
-        if isinstance(source, FolderSource):  # the names of files do not tell that their content is still the same
+        if isinstance(source, FolderSource | FlatFolder):  # the names of files do not tell that they are unchanged
             self.facts["state"] = _state(source.folder, [source.name(index) for index in range(len(source))])
         self._pool = ThreadPoolExecutor(_WORKERS)
         width, height = (size, size) if size else self._read(0).size
@@ -73,8 +73,7 @@ class SourceImages(ImageSet):
 
     def batch(self, start: int, stop: int) -> np.ndarray:
         """uint8 (b, h, w, c)."""
-        indices = self.indices[start:stop]
-        images = self.source.images
+        indices, images = self.indices[start:stop], self.source.images
         images = list(self._pool.map(self._read, indices.tolist())) if images is None else images[indices]
         if self._crop is not None:
             return self._crop.batch(images, indices).permute(0, 2, 3, 1).numpy()
@@ -120,24 +119,20 @@ class FlatFolder(Source):
         return self._names[index]
 
     def describe(self) -> dict[str, Any]:
-        return {"kind": "images", "examples": len(self), "state": _state(self.folder, self._names)}
+        return {"kind": "images", "examples": len(self)}
 
 
-class SampleImages(ImageSet):
+class SampleImages(SampleFile, ImageSet):
     """The images of an .npz as ADM writes them, `arr_0` uint8 (n, h, w, c), read as they are asked for; labels `arr_1`."""
 
     def __init__(self, file: Path) -> None:
-        self._samples = samples = SampleFile(file)
-        self.labels, self.image_size = samples.labels, (samples.shape[1], samples.shape[2])
-        shape = list(samples.shape[1:])
-        self.facts = {"kind": "npz", "num": len(samples), "image_shape": shape, "sha256": file_digest(file)}
-
-    def __len__(self) -> int:
-        return len(self._samples)
+        super().__init__(file)
+        self.image_size, shape = (self.shape[1], self.shape[2]), list(self.shape[1:])
+        self.facts = {"kind": "npz", "num": len(self), "image_shape": shape, "sha256": file_digest(file)}
 
     def batch(self, start: int, stop: int) -> np.ndarray:
         """uint8 (b, h, w, c)."""
-        return self._samples.read(start, stop)
+        return self.read(start, stop)
 
 
 class Reconstructions(ImageSet):
@@ -168,19 +163,15 @@ def open_images(path: str | Path, num: int | None = None) -> ImageSet:
         if num is not None:
             raise InputError(f"{num} images of {path} are asked for; a sample file is measured as a whole")
         return SampleImages(path)
-    if path.is_dir() and not _has_folders(path) and not has_known_files(path):
-        return SourceImages(FlatFolder(path), num=num)
-    return SourceImages(open_source(path, max_corrupt=0), num=num)
+    flat = path.is_dir() and not any(child.is_dir() and not child.name.startswith(".") for child in path.iterdir())
+    source = FlatFolder(path) if flat and not has_known_files(path) else open_source(path, max_corrupt=0)
+    return SourceImages(source, num=num)
 
 
 def file_digest(file: Path) -> str:
     """The SHA-256 of a file, in hex."""
     with file.open("rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()
-
-
-def _has_folders(path: Path) -> bool:
-    return any(child.is_dir() and not child.name.startswith(".") for child in path.iterdir())
 
 
 def _state(folder: Path, names: list[str]) -> str:

@@ -16,21 +16,19 @@ NUM_CLASSES = 1008
 def resize_tf1(pixels: Tensor, size: int) -> Tensor:
     """The bilinear resize of TensorFlow 1 in the original graph: corners at the corner, no antialiasing.
 
-    pixels: float32 (b, c, h, w) in [0, 255] -> (b, c, size, size).
+    pixels: float32 (b, c, h, w) in [0, 255] -> (b, c, size, size). Output i lies at input i * old / new along each dimension,
+    in float32 as in the graph; beyond the last input, at the last.
     """
-    return _interpolate(_interpolate(pixels, size, 3), size, 2)
-
-
-def _interpolate(pixels: Tensor, size: int, dim: int) -> Tensor:
-    """Along one dimension. Output i lies at input i * old / new, in float32 as in the graph; beyond the last, the last."""
-    old = pixels.shape[dim]
-    scale = torch.tensor(old / size, dtype=torch.float32)
-    places = torch.arange(size, dtype=torch.float32, device=pixels.device) * scale
-    low = places.long()
-    high = (low + 1).clamp(max=old - 1)
-    share = (places - low).view(-1, *[1] * (3 - dim))
-    start = pixels.index_select(dim, low)
-    return start + (pixels.index_select(dim, high) - start) * share
+    for dim in (3, 2):
+        old = pixels.shape[dim]
+        scale = torch.tensor(old / size, dtype=torch.float32)
+        places = torch.arange(size, dtype=torch.float32, device=pixels.device) * scale
+        low = places.long()
+        high = (low + 1).clamp(max=old - 1)
+        share = (places - low).view(-1, *[1] * (3 - dim))
+        start = pixels.index_select(dim, low)
+        pixels = start + (pixels.index_select(dim, high) - start) * share
+    return pixels
 
 
 class Convolution(nn.Module):
@@ -61,11 +59,9 @@ class Mixed(nn.Module):
         return torch.cat([branch(x) for branch in self.branches], dim=1)
 
 
-class AveragePool(nn.Module):
+def _average_pool() -> nn.Module:
     """3 x 3 at every place, of the pixels that are there."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.avg_pool2d(x, 3, stride=1, padding=1, count_include_pad=False)
+    return nn.AvgPool2d(3, stride=1, padding=1, count_include_pad=False)
 
 
 class Inception(nn.Module):
@@ -87,7 +83,7 @@ class Inception(nn.Module):
             _block_b(288),
             *(_block_c(768, width) for width in (128, 160, 160, 192)),
             _block_d(768),
-            _block_e(1280, AveragePool()),
+            _block_e(1280, _average_pool()),
             _block_e(2048, nn.MaxPool2d(3, stride=1, padding=1)),
         )
 
@@ -111,7 +107,7 @@ def _block_a(inputs: int, pooled: int) -> Mixed:
         Convolution(inputs, 64, 1),
         nn.Sequential(*_chain(inputs, (48, 1), (64, 5))),
         nn.Sequential(*_chain(inputs, (64, 1), (96, 3), (96, 3))),
-        nn.Sequential(AveragePool(), Convolution(inputs, pooled, 1)),
+        nn.Sequential(_average_pool(), Convolution(inputs, pooled, 1)),
     )
 
 
@@ -129,7 +125,7 @@ def _block_c(inputs: int, width: int) -> Mixed:
         Convolution(inputs, 192, 1),
         nn.Sequential(*_chain(inputs, (width, 1), (width, flat), (192, tall))),
         nn.Sequential(*_chain(inputs, (width, 1), (width, tall), (width, flat), (width, tall), (192, flat))),
-        nn.Sequential(AveragePool(), Convolution(inputs, 192, 1)),
+        nn.Sequential(_average_pool(), Convolution(inputs, 192, 1)),
     )
 
 

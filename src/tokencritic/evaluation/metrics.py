@@ -125,9 +125,7 @@ def inception_score(probabilities: Tensor, split_size: int = 5000) -> float:
         raise InputError(f"probabilities are {tuple(probabilities.shape)}; expected (n, classes), n at least 1")
     error = (probabilities.double().sum(1) - 1).abs().max()
     if not (bool((probabilities >= 0).all()) and error < 1e-3):  # also true of NaN
-        raise InputError(
-            f"probabilities hold negative numbers or rows that do not sum to 1 (off by {float(error):.3g})"
-        )
+        raise InputError(f"probabilities are negative, or have rows that do not sum to 1 (off by {float(error):.3g})")
     scores = [
         (torch.special.entr(part.mean(0)).sum() - torch.special.entr(part).sum(1).mean()).exp()
         for part in probabilities.double().split(split_size)
@@ -176,8 +174,7 @@ def check_pair(real: Tensor, fake: Tensor) -> None:
     """Raise InputError unless both are finite floats, (n, d) and (m, d)."""
     for name, features in (("real", real), ("fake", fake)):
         if features.ndim != 2 or features.shape[1] != real.shape[-1] or not features.is_floating_point():
-            raise InputError(
-                f"{name} is {features.dtype} {tuple(features.shape)}; expected floats (n, {real.shape[-1]})"
-            )
+            got = f"{features.dtype} {tuple(features.shape)}"
+            raise InputError(f"{name} is {got}; expected floats (n, {real.shape[-1]})")
         if not bool(features.isfinite().all()):
             raise InputError(f"{name} holds NaN or infinity")

@@ -80,9 +80,7 @@ def open_reference(
         return Reference(gaussian, found, images.facts | {"name": path.name})
     wanted.check_whole(path)
     if features.name != "inception-v3":
-        raise InputError(
-            f"{path} holds statistics of Inception; it may only be used with inception-v3, not {features.name}"
-        )
+        raise InputError(f"{path} holds statistics of Inception; use it with inception-v3, not {features.name}")
     gaussian = read_statistics(path)
     if (dimension := len(gaussian.mean)) != features.dimension:
         raise InputError(f"{path} holds statistics of {dimension} dimensions; {features.name} has {features.dimension}")
@@ -126,11 +124,8 @@ def read_statistics(file: Path) -> Gaussian:
         if "mu" not in arrays or "sigma" not in arrays:
             raise InputError(f"{file} has no mu and sigma; it holds {', '.join(arrays) or 'nothing'}")
         mean, covariance = arrays["mu"], arrays["sigma"]
-    if (
-        mean.ndim != 1
-        or covariance.shape != (len(mean), len(mean))
-        or {mean.dtype.kind, covariance.dtype.kind} != {"f"}
-    ):
+    kinds = {mean.dtype.kind, covariance.dtype.kind}
+    if mean.ndim != 1 or covariance.shape != 2 * mean.shape or kinds != {"f"}:
         shapes = f"{mean.dtype} {mean.shape} and {covariance.dtype} {covariance.shape}"
         raise InputError(f"{file} holds a mean and a covariance {shapes}; expected floats (d,) and (d, d)")
     if not (np.isfinite(mean).all() and np.isfinite(covariance).all()):

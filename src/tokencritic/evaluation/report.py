@@ -1,15 +1,17 @@
 """Evaluations for people and programs: tables on the screen, JSON, CSV."""
 
 import csv
+import io
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tokencritic.evaluation.evaluate import METRICS
 from tokencritic.evaluation.metrics import MetricValue
 from tokencritic.files import write_atomically
+from tokencritic.sampling.settings import Temperature, temperature_range
 
 
 def number(name: str, metric: MetricValue) -> str:
@@ -53,11 +55,15 @@ def explain(facts: Mapping[str, Any]) -> str:
     return f"{images}; reference {reference['name']}{split}, {count} images"
 
 
+def temperature_text(temperature: Temperature) -> str:
+    """One number, or a start and an end."""
+    start, end = temperature_range(temperature)
+    return f"temperature {start:g}" if start == end else f"temperature {start:g} to {end:g}"
+
+
 def settings_text(settings: Mapping[str, Any]) -> str:
     """Sampling settings, as `SamplingSettings.in_effect` gives them, in a few words."""
-    start, end = settings["temperature"]
-    parts = [f"{settings['sampler']}, {settings['steps']} steps"]
-    parts.append(f"temperature {start:g}" if start == end else f"temperature {start:g} to {end:g}")
+    parts = [f"{settings['sampler']}, {settings['steps']} steps", temperature_text(settings["temperature"])]
     if settings["selection_noise"] is not None:
         kind = "Gumbel noise" if settings["noise_kind"] == "gumbel" else "noise"
         parts.append(f"{kind} {settings['selection_noise']:g}")
@@ -73,19 +79,22 @@ def settings_text(settings: Mapping[str, Any]) -> str:
 def write_json(file: str | Path, value: Any) -> None:
     """Write a JSON file atomically; missing folders are made. NaN, what is not known, becomes null."""
     text = json.dumps(_known(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    _write(Path(file), lambda path: path.write_text(text, encoding="utf-8"))
+    write_text(file, text)
+
+
+def write_text(file: str | Path, text: str) -> None:
+    """Write a file atomically; missing folders are made."""
+    Path(file).parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(Path(file), lambda path: path.write_text(text, encoding="utf-8", newline=""))
 
 
 def write_csv(file: str | Path, rows: Sequence[Mapping[str, Any]]) -> None:
     """Write a CSV file atomically, one line for each row, all of the same keys. None and NaN are empty cells."""
-
-    def write(path: Path) -> None:
-        with path.open("w", newline="", encoding="utf-8") as opened:
-            writer = csv.DictWriter(opened, list(rows[0]))
-            writer.writeheader()
-            writer.writerows(map(_known, rows))
-
-    _write(Path(file), write)
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, list(rows[0]))
+    writer.writeheader()
+    writer.writerows(map(_known, rows))
+    write_text(file, text.getvalue())
 
 
 def _known(value: Any) -> Any:
@@ -94,8 +103,3 @@ def _known(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_known(one) for one in value]
     return None if isinstance(value, float) and math.isnan(value) else value
-
-
-def _write(file: Path, write: Callable[[Path], Any]) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(file, write)

@@ -58,17 +58,18 @@ class SampleSets:
         """Of the model's parts, by name."""
         return {name: part.fingerprint() for name, part in self.pipe.parts.items()}
 
-    def check(self, settings: SamplingSettings) -> None:
-        """Make one image in one step: what this model cannot do is found before hours are spent."""
-        settings.check_critic_window(self.pipe.tokenizer.num_tokens, self.pipe.critic is not None)
-        self.pipe.sample_tokens(torch.zeros(1, dtype=torch.int64), 0, dataclasses.replace(settings, steps=1))
-
     def of(
         self, settings: SamplingSettings, refinement: Refinement | None = None, num: int | None = None
     ) -> list["ModelSamples"]:
         """The seed sets of images that these settings make. num: another number of images than usual."""
         starts = [self.seed + number * SEEDS_PER_SET for number in range(self.seed_sets)]
         return [ModelSamples(self, settings, start, num or self.num, refinement) for start in starts]
+
+
+def check_settings(pipe: TokenCriticPipeline, settings: SamplingSettings) -> None:
+    """Make one image in one step: what a model cannot do is found before hours are spent."""
+    settings.check_critic_window(pipe.tokenizer.num_tokens, pipe.critic is not None)
+    pipe.sample_tokens(torch.zeros(1, dtype=torch.int64), 0, dataclasses.replace(settings, steps=1))
 
 
 class ModelSamples(ImageSet):
@@ -93,21 +94,17 @@ class ModelSamples(ImageSet):
         if refinement is not None:
             self._sources = [ModelSamples(sets, settings, seed, num)]
         elif settings.candidates > 1:
-            single = dataclasses.replace(settings, candidates=1)
-            self._sources = [
-                ModelSamples(sets, single, seed, num, candidate=number) for number in range(settings.candidates)
-            ]
+            single, numbers = dataclasses.replace(settings, candidates=1), range(settings.candidates)
+            self._sources = [ModelSamples(sets, single, seed, num, candidate=number) for number in numbers]
         self.labels = np.arange(num) % self.pipe.generator.num_classes
         self.image_size = (self.pipe.tokenizer.image_size, self.pipe.tokenizer.image_size)
-        has_critic = self.pipe.critic is not None
-        made_with = settings.in_effect(has_critic)
-        used = _parts_used(made_with)
-        how: dict[str, Any] = {"settings": made_with, "seed": seed, "candidate": candidate}
+        has_critic, found = self.pipe.critic is not None, sets.fingerprints
+        how: dict[str, Any] = {"settings": settings.in_effect(has_critic), "seed": seed, "candidate": candidate}
+        used = _parts_used(how["settings"])
         if refinement is not None:
             refined_with = refinement.settings.in_effect(has_critic)
             used |= _parts_used(refined_with)
             how["refinement"] = {"ratio": refinement.ratio, "settings": refined_with}
-        found = sets.fingerprints
         how["models"] = {name: found[name] for name in sorted(used & found.keys())}
         how |= {"version": __version__, "dtype": str(self.pipe.generator.dtype).removeprefix("torch.")}
         self._chunks = Chunks.open(sets.cache, "tokens", how)
@@ -119,10 +116,9 @@ class ModelSamples(ImageSet):
     @property
     def nfe(self) -> int:
         """Network evaluations per image."""
-        refined = 0
-        if self.refinement is not None:
-            refined = self.pipe.nfe(self.refinement.settings, self.refinement.ratio)
-        return self.pipe.nfe(self.settings) + refined
+        refined = self.refinement
+        more = 0 if refined is None else self.pipe.nfe(refined.settings, refined.ratio)
+        return self.pipe.nfe(self.settings) + more
 
     @property
     def seconds(self) -> float:
@@ -153,14 +149,13 @@ class ModelSamples(ImageSet):
         labels = torch.from_numpy(self.labels[rows.start : rows.stop])
         seeds = candidate_seeds(torch.arange(self._seed + rows.start, self._seed + rows.stop), self._candidate)
         given = [source._tokens(rows) for source in self._sources]
-        start = time.perf_counter()
+        start, settings, refined = time.perf_counter(), self.settings, None
         if self.refinement is not None:
             settings, refined = self.refinement.settings, Given(given[0], self.refinement.ratio)
-            tokens = self.pipe.sample_tokens(labels, seeds, settings, refined, batch_size=self.batch_size)
-        elif given:
-            tokens = self.pipe.choose_tokens(given, labels, self.settings, self.batch_size)
+        if given and refined is None:
+            tokens = self.pipe.choose_tokens(given, labels, settings, self.batch_size)
         else:
-            tokens = self.pipe.sample_tokens(labels, seeds, self.settings, batch_size=self.batch_size)
+            tokens = self.pipe.sample_tokens(labels, seeds, settings, refined, batch_size=self.batch_size)
         seconds = (time.perf_counter() - start) / len(rows)
         kind = np.uint16 if self.pipe.tokenizer.codebook_size <= 2**16 else np.uint32
         return {"tokens": tokens.numpy().astype(kind), "seconds": np.full(len(rows), seconds, np.float32)}

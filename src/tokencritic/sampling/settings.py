@@ -29,6 +29,7 @@ class Sampler:
     title, colour, score_title: in tables and pictures. summary: in help texts. settings: those of `SamplingSettings` that it
     has beside the common ones. default_noise: its `selection_noise` where none is given. uses_critic: it evaluates the critic.
     revokes: it re-masks visible tokens inside the critic window. refines: it can judge tokens that it did not sample.
+    compared: `token-critic compare` has a line of it.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Sampler:
     uses_critic: bool = False
     revokes: bool = False
     refines: bool = True
+    compared: bool = True
 
 
 _WINDOW = ("critic_window", "early_noise")
@@ -78,8 +80,10 @@ SAMPLERS: dict[str, Sampler] = {
             default_noise=4.5,
             refines=False,
         ),
-        Sampler("random-order", "Random order", "#009E73", "a random order", score_title="random score"),
-        Sampler("halton", "Halton order", "#000000", "an evenly spread order", score_title="order"),
+        Sampler(
+            "random-order", "Random order", "#009E73", "a random order", score_title="random score", compared=False
+        ),
+        Sampler("halton", "Halton order", "#000000", "an evenly spread order", score_title="order", compared=False),
     )
 }
 # What a caller's change of sampler leaves as it is: the rest is what suits one sampler and harms another.
