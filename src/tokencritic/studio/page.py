@@ -15,12 +15,11 @@ from gradio.themes import Base, Default
 from PIL import ImageOps
 
 from tokencritic.errors import InputError
-from tokencritic.studio import controls, markup
+from tokencritic.studio import controls, views
 from tokencritic.studio.controls import QUIET, settings_controls, settings_values
 from tokencritic.studio.requests import as_integer
 from tokencritic.studio.service import Busy, Job, Service
-from tokencritic.studio.views import png
-from tokencritic.studio.work import Work
+from tokencritic.studio.work import Work, png
 from tokencritic.tokenizers.regions import grid_of
 
 _SECONDS = 0.15
@@ -41,12 +40,12 @@ async def follow(service: Service, job: Job) -> AsyncIterator[str]:
     """HTML of a job, each time it changes, until it is finished. Leaving early does not end the job."""
     last = None
     while not job.finished.is_set():
-        now = markup.progress(job, service.ahead(job))
+        now = views.progress(job, service.ahead(job))
         if now != last:
             yield now
         last = now
         await asyncio.sleep(_SECONDS)
-    yield await asyncio.to_thread(markup.finished, service, job)
+    yield await asyncio.to_thread(views.finished, service, job)
 
 
 def starter(service: Service, make: Callable[..., Work | None]) -> Callable[..., AsyncIterator[str]]:
@@ -61,7 +60,7 @@ def starter(service: Service, make: Callable[..., Work | None]) -> Callable[...,
             work = make(client, *values)
             job = None if work is None else service.submit(client, work)
         except (InputError, Busy) as error:
-            yield markup.note(str(error), "alert")
+            yield views.note(str(error), "alert")
             return
         if job is not None:
             async for html in follow(service, job):
@@ -120,7 +119,7 @@ def generate_tab(service: Service, page: gr.Blocks) -> tuple[gr.Button, gr.Butto
             inputs = [*_what_controls(service, 16), *settings_controls(service, service.pipe.defaults)]
             button = tab.buttons("Generate")
         with gr.Column(scale=2, min_width=280):
-            tab.connect(button, inputs, make, markup.note("Press Generate."))
+            tab.connect(button, inputs, make, views.note("Press Generate."))
             with gr.Row():
                 to_refine = gr.Button("Refine the chosen one", size="sm", visible=service.pipe.critic is not None)
                 to_edit = gr.Button("Edit the chosen one", size="sm")
@@ -144,7 +143,7 @@ def compare_tab(service: Service, page: gr.Blocks) -> None:
             with gr.Column(min_width=280):
                 gr.Markdown(f"### {name}")
                 inputs += settings_controls(service, service.pipe.sampling.for_sampler(sampler))
-    tab.connect(tab.buttons("Compare"), inputs, make, markup.note("The same seeds, made in two ways."))
+    tab.connect(tab.buttons("Compare"), inputs, make, views.note("The same seeds, made in two ways."))
 
 
 def _what_controls(service: Service, num: int) -> list[Any]:
@@ -166,12 +165,12 @@ def refine_tab(service: Service, page: gr.Blocks, to_refine: gr.Button, tabs: gr
     def look(client: str, picture_id: Any, name: Any) -> Work | None:
         if not picture_id:  # a class may be chosen before there is a picture
             return None
-        return service.requests.look(service.picture(client, str(picture_id)).image, _class(service, name))
+        return service.requests.look(service.picture(client, str(picture_id)), _class(service, name))
 
     def make(client: str, picture_id: Any, name: Any, share: Any, seed: Any, *values: Any) -> Work:
         ratio = as_integer("share resampled", share, 10, 90) / 100
         wanted = {"ratio": ratio, "seed": seed} | _class(service, name) | settings_values(values)
-        return service.requests.refine(service.picture(client, str(picture_id)).image, wanted)
+        return service.requests.refine(service.picture(client, str(picture_id)), wanted)
 
     with gr.Row():
         with gr.Column(scale=1, min_width=280):
@@ -184,7 +183,7 @@ def refine_tab(service: Service, page: gr.Blocks, to_refine: gr.Button, tabs: gr
             inputs += settings_controls(service, service.pipe.sampling.for_refinement(), refining=True, ranked=False)
             button = tab.buttons("Refine")
         with gr.Column(scale=2, min_width=280):
-            looked = gr.HTML(markup.note("Choose a picture, or make one and press Refine the chosen one."))
+            looked = gr.HTML(views.note("Choose a picture, or make one and press Refine the chosen one."))
             tab.connect(button, inputs, make)
     for event in (picture.change, label.input):
         event(starter(service, look), [picture, label], looked, **QUIET)
@@ -197,24 +196,24 @@ def edit_tab(service: Service, page: gr.Blocks, to_edit: gr.Button, tabs: gr.Tab
 
     def to_canvas(request: gr.Request, picture_id: Any) -> str:
         try:
-            image = service.picture(client_of(request), str(picture_id)).image
+            image = service.picture(client_of(request), str(picture_id))
         except InputError as error:
-            return markup.note(str(error), "alert")
+            return views.note(str(error), "alert")
         # With the tokenizer's margin around it, so that tokens divide it evenly.
-        return markup.canvas(service.pipe, png(ImageOps.expand(image, tokenizer.margin)))
+        return views.canvas(service.pipe, png(ImageOps.expand(image, tokenizer.margin)))
 
     def make(
         client: str, marked: Any, picture_id: Any, right: Any, down: Any, name: Any, seed: Any, *values: Any
     ) -> Work:
         wanted = {"region": str(marked or "").split(), "move": [right, down], "seed": seed}
         wanted |= _class(service, name) | settings_values(values)
-        return service.requests.edit(service.picture(client, str(picture_id)).image, wanted)
+        return service.requests.edit(service.picture(client, str(picture_id)), wanted)
 
     with gr.Row():
         with gr.Column(scale=1, min_width=280):
             picture = _picture_input(service, "edit", to_edit, tabs)
             text = "Choose a picture, or make one and press Edit the chosen one."
-            canvas = gr.HTML(markup.note(text), elem_id="canvas")
+            canvas = gr.HTML(views.note(text), elem_id="canvas")
             inputs: list[Any] = [gr.Textbox(visible=False), picture]
             with gr.Row():
                 for name, most in (("right", width - 1), ("down", height - 1)):
@@ -233,7 +232,7 @@ def _picture_input(service: Service, kind: str, button: gr.Button, tabs: gr.Tabs
 
     button: the one that takes the chosen image of the gallery.
     """
-    gr.HTML(markup.file_chooser(kind))
+    gr.HTML(views.file_chooser(kind))
     picture = gr.Textbox(visible=False)
     load = gr.Button("Load", elem_id=f"{kind}-load", visible="hidden")  # the page presses it
 
@@ -244,11 +243,11 @@ def _picture_input(service: Service, kind: str, button: gr.Button, tabs: gr.Tabs
             sets = service.find(client, job_id).result.sets
             if not sets or not index.isdecimal() or int(index) >= len(sets[0].images):
                 raise InputError("that image is not there")
-            kept = service.keep_picture(client, sets[0].images[int(index)], "picture.png")
+            kept = service.keep_picture(client, sets[0].images[int(index)])
         except InputError:
             gr.Warning("Make images first, and choose one.")
             return gr.skip(), gr.skip()
-        return kept.id, gr.Tabs(selected=kind)
+        return kept, gr.Tabs(selected=kind)
 
     load.click(lambda holder: holder, picture, picture, js=f"() => [studio.picture('{kind}')]", **QUIET)
     button.click(from_gallery, picture, [picture, tabs], js="() => [studio.chosen('generate')]", **QUIET)
