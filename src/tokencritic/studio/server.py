@@ -49,13 +49,13 @@ def build_server(service: Service, host: str, port: int, token: str | None) -> "
 
     from tokencritic.studio.api import Api
     from tokencritic.studio.guard import Guard
-    from tokencritic.studio.page import CSS, HEAD, build_page, theme
+    from tokencritic.studio.page import CSS, HEAD, Page, theme
 
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
     app.router.routes.extend(Api(service).routes())
     mounted = gr.mount_gradio_app(
         app,
-        build_page(service),
+        Page(service).blocks,
         path="/",
         server_name=host,
         server_port=port,
