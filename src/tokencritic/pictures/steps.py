@@ -202,7 +202,7 @@ def write_trace(
     if compare is not None:
         runs.insert(0, (compare, Trace()))
         pipe.sample_tokens(labels, seed, compare, on_step=runs[0][1])
-    names = pipe.names(labels.tolist()) if pipe.class_names else ()
+    names = [pipe.class_names[label] for label in labels.tolist()] if pipe.class_names else ()
     shown = [run_of(one.row(pipe.critic is not None).name, steps, one.probabilities) for one, steps in runs]
     path.parent.mkdir(parents=True, exist_ok=True)
     write_steps(path, shown, pipe.tokenizer, names)

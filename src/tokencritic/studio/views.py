@@ -244,6 +244,5 @@ def _panel(pipe: TokenCriticPipeline, made: ImageSet, *, scored: bool = False, r
         pixels = score_panels(pixels, made.scores[:1].numpy(), grid)
     pixels = magnify(pixels, size)
     if region is not None:
-        hidden = region[None].numpy()
-        pixels = hidden_panels(pixels, hidden, np.zeros_like(hidden), grid)
+        pixels = hidden_panels(pixels, region[None].numpy(), None, grid)
     return _data_uri(png(Image.fromarray(pixels[0])))
