@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-import binascii
 import dataclasses
 import json
 import re
@@ -121,8 +120,14 @@ class Api:
         raise InputError("there is no such picture")
 
     def _with_image(self, make: Callable[[Image.Image, Mapping[str, Any]], Work], values: Mapping[str, Any]) -> Work:
-        others = {name: value for name, value in values.items() if name != "image"}
-        return make(self.service.read_upload(_decode_base64(values.get("image"))), others)
+        text, others = values.get("image"), {name: value for name, value in values.items() if name != "image"}
+        if not isinstance(text, str):
+            raise InputError("image is missing; expected the base64 of a picture's file")
+        try:
+            data = base64.b64decode(text, validate=True)
+        except ValueError as error:
+            raise InputError("image is not base64; expected that of a picture's file") from error
+        return make(self.service.read_upload(data), others)
 
     def _told(self, job: Job) -> dict[str, Any]:
         """What a client is told of a finished job."""
@@ -161,12 +166,3 @@ def _json(body: bytes) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise InputError(f"the body is a {type(values).__name__}; expected an object")
     return values
-
-
-def _decode_base64(text: Any) -> bytes:
-    if not isinstance(text, str):
-        raise InputError("image is missing; expected the base64 of a picture's file")
-    try:
-        return base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise InputError("image is not base64; expected that of a picture's file") from error

@@ -144,9 +144,7 @@ class Service:
         """How many jobs come before this one; 0 if it is running or finished. Also gives up jobs that waited too long."""
         with self._changed:
             self._give_up_late()
-            if job not in self._waiting:
-                return 0
-            return self._waiting.index(job) + (self._running is not None)
+            return self._waiting.index(job) + (self._running is not None) if job in self._waiting else 0
 
     def find(self, client: str, job_id: str) -> Job:
         """A job of this client."""
