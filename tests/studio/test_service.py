@@ -15,8 +15,8 @@ from tokencritic.cli.main import main
 from tokencritic.errors import InputError
 from tokencritic.pipeline import TokenCriticPipeline
 from tokencritic.studio.service import Service
-from tokencritic.studio.views import png, step_facts, steps_sheet
-from tokencritic.studio.work import class_word, moved_picture
+from tokencritic.studio.views import step_facts, steps_sheet
+from tokencritic.studio.work import class_word, moved_picture, png
 from tokencritic.tokenizers.compact import CompactConfig, CompactTokenizer
 
 
@@ -50,7 +50,7 @@ def test_rejection_counts_all_its_draws_and_has_no_trace(pipe, service):
 
 
 def test_refining_and_editing_are_the_pipelines(pipe, service):
-    picture = service.keep_picture("me", noise_picture(30, 20, 3), "x.png").image
+    picture = service.picture("me", service.keep_picture("me", noise_picture(30, 20, 3)))
     assert (picture.size, picture.mode) == ((10, 10), pipe_mode(pipe))
     result = done(service.submit("me", service.requests.refine(picture, {"class": 1, "ratio": 0.5, "seed": 3})))
     assert png(result.sets[0].images[0]) == png(pipe.refine(picture, 1, ratio=0.5, seed=3)[0])
@@ -159,7 +159,7 @@ def test_the_command_line_makes_the_same_pixels(pipe, service, values, tmp_path,
 
 def test_the_command_line_refines_to_the_same_pixels(pipe, service, tmp_path, capsys):
     pipe.save_pretrained(tmp_path / "model")
-    picture = service.keep_picture("me", noise_picture(40, 30, 3), "x.png").image
+    picture = service.picture("me", service.keep_picture("me", noise_picture(40, 30, 3)))
     (tmp_path / "picture.png").write_bytes(png(picture))
     work = service.requests.refine(picture, {"ratio": 0.7, "seed": 11, "steps": 5, "class": "big dog"})
     result = done(service.submit("me", work))

@@ -5,7 +5,7 @@ import torch
 
 from tokencritic.errors import InputError
 from tokencritic.tokenizers.compact import CompactConfig, CompactTokenizer
-from tokencritic.tokenizers.regions import move, pixels_in, pixels_of, tokens_touched
+from tokencritic.tokenizers.regions import move, pixels_in, tokens_touched
 
 PLAIN = CompactTokenizer(CompactConfig(image_size=12, factor=4, width=8, codebook_size=4))
 MARGIN = CompactTokenizer(CompactConfig(image_size=10, factor=3, margin=1, width=8, codebook_size=4))
@@ -25,15 +25,6 @@ def test_boxes_add_up_and_end_before_their_right_and_bottom():
     assert region.sum() == 16 + 8
     assert tokens_touched(region, PLAIN).view(3, 3).tolist() == [[1, 0, 0], [0, 0, 1], [0, 0, 1]]
     assert not pixels_in([], 12).any()
-
-
-@pytest.mark.parametrize("tokenizer", [PLAIN, MARGIN])
-def test_the_pixels_of_tokens_are_those_that_touch_no_other(tokenizer):
-    for place in range(tokenizer.num_tokens):
-        token = torch.arange(tokenizer.num_tokens) == place
-        assert tokens_touched(pixels_of(token, tokenizer), tokenizer).equal(token)
-    assert pixels_of(torch.ones(tokenizer.num_tokens, dtype=torch.bool), tokenizer).all()
-    assert pixels_of(token, tokenizer).shape == (tokenizer.image_size,) * 2
 
 
 @pytest.mark.parametrize("box", [(0, 0, 0, 3), (3, 0, 2, 3), (0, 5, 3, 5), (-1, 0, 3, 3), (0, 0, 13, 3), (0, 0, 3, 13)])

@@ -1,7 +1,7 @@
 """`token-critic demo`: what the critic does, in pictures, on a bundled model."""
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ from tokencritic.errors import InputError
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from tokencritic.pipeline import Given, TokenCriticPipeline
+    from tokencritic.pipeline import TokenCriticPipeline
     from tokencritic.sampling.settings import SamplingSettings
     from tokencritic.sampling.trace import Trace
 
@@ -48,6 +48,7 @@ def main(arguments: list[str]) -> None:
     from tokencritic.pictures.grids import save
     from tokencritic.pictures.steps import before_and_after, run_of, samples_compared, write_steps
     from tokencritic.pipeline import Given
+    from tokencritic.sampling.trace import Trace
 
     pipe = load_model(given)
     if pipe.critic is None:
@@ -55,10 +56,17 @@ def main(arguments: list[str]) -> None:
     maskgit, critic = (pipe.sampling.for_sampler(name) for name in ("confidence", "critic"))
     classes = list(range(min(_MOST_CLASSES, pipe.generator.num_classes)))
     labels = pipe.labels(classes * given.rows)
-    baseline = _make("MaskGIT", pipe, labels, given.seed, maskgit)
-    ours = _make("Token-Critic", pipe, labels, given.seed, critic)
+
+    def make(name: str, settings: "SamplingSettings", start: Given | None = None) -> Made:
+        trace, began = Trace(_SHOWN), time.perf_counter()
+        tokens = pipe.sample_tokens(labels, given.seed, settings, start, on_step=trace)
+        nfe = pipe.nfe(settings, None if start is None else start.ratio)
+        return Made(name, tokens, nfe, time.perf_counter() - began, trace)
+
+    baseline, ours = make("MaskGIT", maskgit), make("Token-Critic", critic)
     refining = pipe.sampling.for_refinement(candidates=1)
-    refined = _make("MaskGIT, refined", pipe, labels, given.seed, refining, Given(baseline.tokens), baseline)
+    refined = make("MaskGIT, refined", refining, Given(baseline.tokens))
+    refined = replace(refined, nfe=refined.nfe + baseline.nfe, seconds=refined.seconds + baseline.seconds)
 
     folder = Path(given.out)
     folder.mkdir(parents=True, exist_ok=True)
@@ -73,24 +81,6 @@ def main(arguments: list[str]) -> None:
     save(picture, folder / "refined.png")
     print(_table(pipe, labels, [baseline, ours, refined]))
     print(f"wrote {', '.join(str(folder / name) for name in ('samples.png', 'steps.gif', 'refined.png'))}")
-
-
-def _make(
-    name: str,
-    pipe: "TokenCriticPipeline",
-    labels: "Tensor",
-    seed: int,
-    settings: "SamplingSettings",
-    start: "Given | None" = None,
-    before: Made | None = None,
-) -> Made:
-    """Sample, or refine what was made before; its costs include those of what it starts from."""
-    from tokencritic.sampling.trace import Trace
-
-    trace, began = Trace(_SHOWN), time.perf_counter()
-    tokens = pipe.sample_tokens(labels, seed, settings, start, on_step=trace)
-    nfe = pipe.nfe(settings, None if start is None else start.ratio) + (before.nfe if before else 0)
-    return Made(name, tokens, nfe, time.perf_counter() - began + (before.seconds if before else 0), trace)
 
 
 def _table(pipe: "TokenCriticPipeline", labels: "Tensor", all_made: list[Made]) -> str:

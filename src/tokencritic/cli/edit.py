@@ -1,7 +1,6 @@
 """`token-critic edit`: part of an image resampled, and the rest frozen."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from jsonargparse import Namespace
 
@@ -15,13 +14,8 @@ from tokencritic.cli.arguments import (
     parse,
     settings_of,
 )
-from tokencritic.cli.given_images import class_text, labels_for
+from tokencritic.cli.refine import class_text, labels_for
 from tokencritic.errors import InputError
-
-if TYPE_CHECKING:
-    import numpy as np
-    from PIL import Image
-    from torch import Tensor
 
 _MOST_IN_GRID, _MOST_COLUMNS = 64, 8
 
@@ -32,9 +26,12 @@ def main(arguments: list[str]) -> None:
     shift = _whole_numbers("--shift", given.shift, "DX,DY") if given.shift is not None else None
     changes = settings_of(given)
 
+    from PIL import Image
+
     from tokencritic.image_forms import read_picture, to_images, to_pil
     from tokencritic.pictures.grids import image_grid, save
-    from tokencritic.tokenizers.regions import move, pixels_in, pixels_of, tokens_touched
+    from tokencritic.pictures.panels import decode, hidden_panels
+    from tokencritic.tokenizers.regions import grid_of, move, pixels_in, tokens_touched
 
     file = Path(given.image)
     pipe = load_model(given)
@@ -66,7 +63,9 @@ def main(arguments: list[str]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for index, picture in enumerate(edited):
         save(picture, folder / f"{index:03}_{file.stem}_edited.png")
-    kept = _greyed(pipe.images(tokens, "np")[0], pixels_of(resampled, tokenizer))
+    greyed = hidden_panels(decode(tokens, tokenizer), resampled[None].numpy(), None, grid_of(tokenizer))
+    first, end = tokenizer.margin, tokenizer.margin + tokenizer.image_size
+    kept = Image.fromarray(greyed[0, first:end, first:end])
     shown = [to_pil(image[0].permute(1, 2, 0).numpy()), kept, *edited][:_MOST_IN_GRID]
     names = ["given", "kept", *pipe.names(labels.tolist())][: len(shown)]
     save(image_grid(shown, min(_MOST_COLUMNS, len(shown)), names=names), folder / "before_after.png")
@@ -122,14 +121,3 @@ def _whole_numbers(flag: str, text: str, form: str) -> tuple[int, ...]:
     if len(numbers) != form.count(",") + 1:
         raise InputError(f"{flag} is {text!r}; expected {form}, whole numbers of pixels")
     return numbers
-
-
-def _greyed(image: "np.ndarray", region: "Tensor") -> "Image.Image":
-    """An image (h, w, c) in [0, 1] with a region (h, w) of it in the colour of what is hidden."""
-    import numpy as np
-    from PIL import Image
-
-    from tokencritic.pictures.look import HIDDEN
-
-    pixels = np.broadcast_to((image * 255).round().astype(np.uint8), (*image.shape[:2], 3))
-    return Image.fromarray(np.where(region.numpy()[..., None], np.array(HIDDEN, np.uint8), pixels))

@@ -1,10 +1,16 @@
 """`token-critic refine`: existing images, improved by the critic."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tokencritic.cli.arguments import MODEL_HELP, add_settings, add_work, load_model, make_parser, parse, settings_of
-from tokencritic.cli.given_images import class_text, labels_for
+from tokencritic.errors import InputError
 from tokencritic.sampling.settings import REFINEMENT_RATIO
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from tokencritic.pipeline import TokenCriticPipeline
 
 _MOST_IN_GRID = 64
 
@@ -65,3 +71,24 @@ def main(arguments: list[str]) -> None:
             print(f"{file}: refined as {class_text(pipe, label)}, as the classifier has it")
     sheets = "before_after.png" if trace is None else "before_after.png and critic.png"
     print(f"wrote {len(files)} refined images, {sheets} to {folder}")
+
+
+def labels_for(pipe: "TokenCriticPipeline", tokens: "Tensor", classes: list[str] | None, batch_size: int) -> "Tensor":
+    """One class per image, (b,): as given, one for each or one for all; or as the classifier says. tokens: (b, n)."""
+    if classes is None:
+        if pipe.classifier is None:
+            raise InputError(
+                "--classes is missing and the model has no classifier; give one for each image, or one for all"
+            )
+        return pipe.classify(tokens, batch_size)
+    if len(classes) not in (1, len(tokens)):
+        raise InputError(
+            f"--classes has {len(classes)} entries for {len(tokens)} images; give one for each, or one for all"
+        )
+    labels = pipe.labels(classes, called="--classes")
+    return labels.expand(len(tokens)) if len(labels) == 1 else labels
+
+
+def class_text(pipe: "TokenCriticPipeline", label: int) -> str:
+    """ "class 2 (Pullover)", or "class 2" for a model without names."""
+    return f"class {label}" + (f" ({pipe.class_names[label]})" if pipe.class_names else "")

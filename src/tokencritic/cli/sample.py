@@ -58,7 +58,7 @@ def main(arguments: list[str]) -> None:
     labels = classes.repeat(-(-given.num // len(classes)))[: given.num]
     trace = Trace(MOST_IMAGES) if given.trace else None
     if trace is not None:
-        check_trace(given.trace, settings)
+        check_trace(given.trace, settings.candidates)
     baseline = _baseline(pipe, settings) if given.compare else None
     start = time.perf_counter()
     tokens = pipe.token_batches(labels, given.seed, settings, batch_size=given.batch_size, on_step=trace)

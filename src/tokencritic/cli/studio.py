@@ -1,11 +1,12 @@
 """`token-critic studio`: a page in the browser to generate, compare, refine and edit."""
 
 import os
+import sys
 import webbrowser
+from contextlib import closing
 
-from tokencritic.cli.arguments import check_device, make_parser, parse
+from tokencritic.cli.arguments import MODEL_HELP, load_model, make_parser, parse
 
-_MODEL = "fashion-mnist"
 _TOKEN = "TOKENCRITIC_STUDIO_TOKEN"
 
 
@@ -13,7 +14,7 @@ def main(arguments: list[str]) -> None:
     parser = make_parser(
         "studio", "Open a page to generate, compare, refine and edit images. It is served from here alone."
     )
-    parser.add_argument("model", nargs="?", default=_MODEL, help=f"a model folder or Hub id; {_MODEL} if not given")
+    parser.add_argument("model", nargs="?", default="fashion-mnist", help=MODEL_HELP)
     parser.add_argument(
         "--host", default="127.0.0.1", help="the address to listen on; others than this machine's need --token"
     )
@@ -29,21 +30,21 @@ def main(arguments: list[str]) -> None:
     given = parse(parser, arguments)
 
     from tokencritic.studio.requests import Limits
-    from tokencritic.studio.server import address_of, check_binding, is_loopback, listen, serving, warn_of_others
+    from tokencritic.studio.server import build_server, check_binding, is_loopback, listen
     from tokencritic.studio.service import Service
 
     token = given.token or os.environ.get(_TOKEN) or None
     check_binding(given.host, given.port, token)
     limits = Limits(images=given.most_images, waiting=given.most_waiting, wait_seconds=given.wait_seconds)
-
-    from tokencritic.pipeline import TokenCriticPipeline
-
-    pipe = TokenCriticPipeline.from_pretrained(given.model).to(check_device(given.device))
-    bound = listen(given.host, given.port)
-    with serving(Service(pipe, given.model, limits), bound, given.host, token) as server:
+    pipe = load_model(given)
+    with listen(given.host, given.port) as bound, closing(Service(pipe, given.model, limits)) as service:
+        port = bound.getsockname()[1]
+        server = build_server(service, given.host, port, token)
         if not is_loopback(given.host):
-            warn_of_others(given.host)
-        address = address_of(given.host, bound.getsockname()[1])
+            text = "They need the token, which travels unencrypted: put a proxy with TLS before it."
+            print(f"warning: {given.host} can be reached by others. {text}", file=sys.stderr)
+        shown = f"[{given.host}]" if ":" in given.host else given.host
+        address = f"http://{'127.0.0.1' if given.host == '0.0.0.0' else shown}:{port}/"
         print(f"the studio is at {address}\nCtrl-C ends it", flush=True)
         if given.open:
             webbrowser.open(address)

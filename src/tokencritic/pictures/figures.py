@@ -27,27 +27,20 @@ _STYLES: tuple[Any, ...] = ("-", (0, (5, 1, 1, 1, 1, 1)), "--", ":", "-.")  # of
 _LINES = {name: _STYLES[place % len(_STYLES)] for place, name in enumerate(SAMPLERS)}
 _TITLES = {"is": "Inception Score", "recall": "recall", "precision": "precision"}
 _MARKERS = "osD^vP*Xphd<>"
-_KINDS: dict[str, tuple[str, dict[str, Any]]] = {
-    "original": ("original", {"color": BLUE, "linestyle": "-"}),
-    "changed": ("resampled, changed", {"color": VERMILION, "linestyle": "--"}),
-    "equal": ("resampled, equal to the original", {"color": GREEN, "linestyle": ":"}),
+# What the report calls something: its label, and its colour and style as `plot` takes them.
+_KINDS = {
+    "original": ("original", BLUE, "-"),
+    "changed": ("resampled, changed", VERMILION, "--"),
+    "equal": ("resampled, equal to the original", GREEN, ":"),
+}
+_GROUPS = {"remasked": ("re-masked", "o-"), "resampled": ("resampled at once", "s--"), "kept": ("kept", "^:")}
+_JUDGES = {
+    "auc": ("critic, tokens of all images", BLACK, "D:"),
+    "auc_within_image": ("critic, tokens of one image", BLUE, "o-"),
+    "critic": ("critic, tokens resampled", BLUE, "^-."),
+    "confidence": ("generator's confidence, tokens resampled", VERMILION, "s--"),
 }
 _TARGETS = {"masked": "share that was not hidden", "changed": "share with the original's code"}
-_GROUPS: dict[str, tuple[str, dict[str, Any]]] = {
-    "remasked": ("re-masked", {"linestyle": "-", "marker": "o"}),
-    "resampled": ("resampled at once", {"linestyle": "--", "marker": "s"}),
-    "kept": ("kept", {"linestyle": ":", "marker": "^"}),
-}
-# An AUC of the report and what stands for it.
-_JUDGES: dict[str, tuple[str, dict[str, Any]]] = {
-    "auc": ("critic, tokens of all images", {"color": BLACK, "linestyle": ":", "marker": "D"}),
-    "auc_within_image": ("critic, tokens of one image", {"color": BLUE, "linestyle": "-", "marker": "o"}),
-    "critic": ("critic, tokens resampled", {"color": BLUE, "linestyle": "-.", "marker": "^"}),
-    "confidence": (
-        "generator's confidence, tokens resampled",
-        {"color": VERMILION, "linestyle": "--", "marker": "s"},
-    ),
-}
 _RATIO_SHADES, _RATIO_MARKERS = (90, 140, 190, 245), "sD^v"
 
 
@@ -95,7 +88,10 @@ def draw_tradeoff(rows: Sequence[Row], metrics: Sequence[str], explained: str = 
         if its_rows := [row for row in rows if row["sampler"] == sampler]:
             for axes, metric in zip(panels[0], metrics, strict=True):
                 _draw_sampler(axes, its_rows, sampler, metric, shapes)
-            handles += _handles(its_rows, sampler, shapes)
+            colour, title = SAMPLERS[sampler].colour, SAMPLERS[sampler].title
+            handles.append(Line2D([], [], color=colour, linestyle=_LINES[sampler], linewidth=1.6, label=title))
+            its_nfe = sorted({row["nfe"] for row in its_rows})
+            handles += [Line2D([], [], c=colour, ls="", marker=shapes[nfe], label=f"NFE {nfe}") for nfe in its_nfe]
     for axes, metric in zip(panels[0], metrics, strict=True):
         axes.set_xlabel(f"{_TITLES[metric]} (higher is better)")
     panels[0][0].set_ylabel("FID (lower is better)")
@@ -124,39 +120,26 @@ def _draw_sampler(axes: Axes, rows: Sequence[Row], sampler: str, metric: str, sh
     for row in rows:
         on_front = any(row is one for one in front)
         x, y = row[metric], row["fid"]
-        axes.errorbar(x, y, xerr=_deviation(row, metric), yerr=_deviation(row, "fid"), **bars)
+        known = (row.get(f"{name}_std") for name in (metric, "fid"))
+        x_std, y_std = (None if std is None or np.isnan(std) else std for std in known)  # NaN where it is not known
+        axes.errorbar(x, y, xerr=x_std, yerr=y_std, **bars)
         face, size, order = (colour, 7, 4) if on_front else ("white", 5, 3)
         style: dict[str, Any] = {"color": colour, "markerfacecolor": face, "markeredgewidth": 1.1}
         axes.plot(x, y, marker=shapes[row["nfe"]], markersize=size, zorder=order, **style)
-
-
-def _deviation(row: Row, metric: str) -> float | None:
-    deviation = row.get(f"{metric}_std")
-    return None if deviation is None or np.isnan(deviation) else deviation  # NaN where it is not known
-
-
-def _handles(rows: Sequence[Row], sampler: str, shapes: Mapping[int, str]) -> list[Line2D]:
-    """A sampler in the legend, with its NFE below it."""
-    row = SAMPLERS[sampler]
-    line = Line2D([], [], color=row.colour, linestyle=_LINES[sampler], linewidth=1.6, label=row.title)
-    counts = sorted({row["nfe"] for row in rows})
-    return [line] + [Line2D([], [], c=row.colour, ls="", marker=shapes[nfe], label=f"NFE {nfe}") for nfe in counts]
 
 
 def draw_scores(sections: Sequence[Section], explained: str = "") -> Figure:
     """Histograms of scores by kind of token, one panel for each bin of the mask ratio. sections: `by_ratio`."""
     figure, panels = _new_figure(1, len(sections), explained)
     for axes, section in zip(panels[0], sections, strict=True):
-        for kind, (label, style) in _KINDS.items():
+        for kind, (label, colour, line) in _KINDS.items():
             counts = np.array(section["histogram"][kind], float)
             if counts.sum():
                 edges = np.linspace(0, 1, len(counts) + 1)
-                axes.stairs(counts / counts.sum(), edges, label=label, linewidth=1.6, **style)
-        axes.set_title(f"{_range(section)} % hidden, {section['images']} images", fontsize=9)
-        axes.set_xlabel("critic's score (higher: more real)")
+                axes.stairs(counts / counts.sum(), edges, label=label, linewidth=1.6, color=colour, linestyle=line)
+        _label(axes, f"{_range(section)} % hidden, {section['images']} images", "critic's score (higher: more real)")
     panels[0][0].set_ylabel("share of the tokens of a kind")
-    _add_legend(figure, panels)
-    return figure
+    return _with_legend(figure, panels)
 
 
 def draw_auc(sections: Sequence[Section], explained: str = "") -> Figure:
@@ -170,15 +153,14 @@ def draw_auc(sections: Sequence[Section], explained: str = "") -> Figure:
     figure, panels = _new_figure(1, len(drawn), explained)
     for axes, (title, lines) in zip(panels[0], drawn.items(), strict=True):
         for judge, metric, name in lines:
-            label, style = _JUDGES[judge]
-            axes.plot(range(len(sections)), [_number(one[metric][name]) for one in sections], label=label, **style)
+            label, colour, style = _JUDGES[judge]
+            values = [_number(one[metric][name]) for one in sections]
+            axes.plot(range(len(sections)), values, style, color=colour, label=label)
         axes.axhline(0.5, color="#808080", linewidth=0.8)  # by chance
         axes.set_xticks(range(len(sections)), [_range(one) for one in sections])
-        axes.set_xlabel("tokens hidden, in per cent")
-        axes.set_title(title, fontsize=9)
+        _label(axes, title, "tokens hidden, in per cent")
     panels[0][0].set_ylabel("AUC (0.5: chance, 1: never wrong)")
-    _add_legend(figure, panels)
-    return figure
+    return _with_legend(figure, panels)
 
 
 def draw_calibration(held_out: Section, explained: str = "") -> Figure:
@@ -186,25 +168,19 @@ def draw_calibration(held_out: Section, explained: str = "") -> Figure:
     figure, panels = _new_figure(1, len(_TARGETS), explained)
     for axes, (target, title) in zip(panels[0], _TARGETS.items(), strict=True):
         axes.plot([0, 1], [0, 1], color="#808080", linewidth=0.8)
-        for section, shade, marker in zip(held_out["by_ratio"], _RATIO_SHADES, _RATIO_MARKERS, strict=True):
-            colour = tuple(colour_scale()[shade] / 255)
-            label = f"{_range(section)} % hidden"
-            _draw_curve(axes, section, target, label, color=colour, marker=marker, linewidth=1.0)
-        _draw_curve(axes, held_out["all"], target, "all", color=BLACK, marker="o", linewidth=2.2)
-        axes.set_xlabel("critic's score")
-        axes.set_ylabel(title)
+        drawn = [
+            (section, f"{_range(section)} % hidden", tuple(colour_scale()[shade] / 255), marker, 1.0)
+            for section, shade, marker in zip(held_out["by_ratio"], _RATIO_SHADES, _RATIO_MARKERS, strict=True)
+        ]
+        for section, label, colour, marker, width in [*drawn, (held_out["all"], "all", BLACK, "o", 2.2)]:
+            curve = section["calibration"][target]
+            places = [place for place, count in enumerate(curve["counts"]) if count]
+            points = ([curve[name][place] for place in places] for name in ("scores", "shares"))
+            axes.plot(*points, label=label, markersize=4, color=colour, marker=marker, linewidth=width)
         error = held_out["all"]["calibration"][target]["error"]
-        axes.set_title(f"expected calibration error {error:.3f}", fontsize=9)
-        axes.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
-    _add_legend(figure, panels)
-    return figure
-
-
-def _draw_curve(axes: Axes, section: Section, target: str, label: str, **style: Any) -> None:
-    curve = section["calibration"][target]
-    places = [place for place, count in enumerate(curve["counts"]) if count]
-    points = ([curve[name][place] for place in places] for name in ("scores", "shares"))
-    axes.plot(*points, label=label, markersize=4, **style)
+        _label(axes, f"expected calibration error {error:.3f}", "critic's score")
+        axes.set(xlim=(0, 1), ylim=(0, 1), aspect="equal", ylabel=title)
+    return _with_legend(figure, panels)
 
 
 def draw_sampling(sampling: Mapping[str, Section], explained: str = "") -> Figure:
@@ -223,19 +199,13 @@ def draw_sampling(sampling: Mapping[str, Section], explained: str = "") -> Figur
             for group, (label, style) in _GROUPS.items():
                 values = [_number(step[group][what]) for step in steps[:-1]]
                 if np.isfinite(values).any() and (group, what) != ("kept", "same"):  # a kept token is the same, always
-                    axes.plot(numbers[:-1], values, label=f"{name}: {label}", color=colour, markersize=3.5, **style)
+                    axes.plot(numbers[:-1], values, style, label=f"{name}: {label}", color=colour, markersize=3.5)
     gain.axhline(0, color="#808080", linewidth=0.8)
-    titles = {
-        mean: "mean score of the whole image",
-        often: "tokens re-masked, per image",
-        same: "share that resampling left the same",
-        gain: "mean change of score by resampling",
-    }
-    for axes, title in titles.items():
-        axes.set_title(title, fontsize=9)
-        axes.set_xlabel("step")
-    _add_legend(figure, panels)
-    return figure
+    _label(mean, "mean score of the whole image", "step")
+    _label(often, "tokens re-masked, per image", "step")
+    _label(same, "share that resampling left the same", "step")
+    _label(gain, "mean change of score by resampling", "step")
+    return _with_legend(figure, panels)
 
 
 def _new_figure(
@@ -255,14 +225,20 @@ def _new_figure(
     return figure, panels
 
 
-def _add_legend(figure: Figure, panels: np.ndarray) -> None:
-    """One for all panels, each name once."""
+def _label(axes: Axes, title: str, xlabel: str) -> None:
+    axes.set_title(title, fontsize=9)
+    axes.set_xlabel(xlabel)
+
+
+def _with_legend(figure: Figure, panels: np.ndarray) -> Figure:
+    """The figure with one legend for all panels, each name once."""
     handles: dict[str, Any] = {}
     for axes in panels.flat:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             handles.setdefault(label, handle)
     place: dict[str, Any] = {"loc": "outside right upper", "frameon": False, "fontsize": 8, "handlelength": 2.8}
     figure.legend(handles.values(), handles.keys(), **place)
+    return figure
 
 
 def _write(figures: Mapping[str, Figure], folder: Path) -> list[Path]:

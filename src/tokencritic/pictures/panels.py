@@ -110,13 +110,17 @@ def _empty_panel(size: tuple[int, int]) -> np.ndarray:
     return np.asarray(panel)
 
 
-def hidden_panels(images: np.ndarray, hidden: np.ndarray, remasked: np.ndarray, grid: tuple[int, int]) -> np.ndarray:
+def hidden_panels(
+    images: np.ndarray, hidden: np.ndarray, remasked: np.ndarray | None, grid: tuple[int, int]
+) -> np.ndarray:
     """What is left of the image: hidden tokens grey, those of them that had been kept before outlined.
 
     images: (..., h, w, 3) uint8. hidden, remasked: (..., n) bool.
     """
     size = images.shape[-3:-1]
     panels = np.where(_token_pixels(hidden[..., None], grid, size), np.array(HIDDEN, np.uint8), images)
+    if remasked is None:
+        return panels
     cell = size[0] // grid[0], size[1] // grid[1]
     edge = np.ones(cell, bool)
     thick = max(1, min(cell) // 6)

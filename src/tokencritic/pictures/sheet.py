@@ -124,7 +124,7 @@ class Sheet:
         middle = _MARGIN + 8
         draw.text((_MARGIN, middle), title, look.INK, font(_HEADING), anchor="lm")
         for index, note in enumerate(notes):
-            y = self._heading_middle(0, index) if self._heading else middle
+            y = self._corner(index, 0, 0)[1] - _GROUP_HEIGHT // 2 - 2 if self._heading else middle
             draw.text((self.width - _MARGIN, y), note, look.FAINT_INK, font(_TEXT), anchor="rm")
         if done is not None:
             y, end = middle + 18, _MARGIN + round(done * (self.width - 2 * _MARGIN)) - 1
@@ -133,32 +133,26 @@ class Sheet:
                 draw.rectangle((_MARGIN, y, end, y + 2), look.INK)
         return image
 
-    def _group_top(self, band: int, group: int) -> int:
-        return self._top + band * self._band_height + self._names + group * self._group_height
-
-    def _heading_middle(self, band: int, group: int) -> int:
-        return self._group_top(band, group) + _GROUP_HEIGHT // 2 - 2
-
     def _corner(self, group: int, row: int, column: int) -> tuple[int, int]:
         """The left and the upper edge of a panel."""
         band, column = divmod(column, self.wrap)
-        x = _MARGIN + _SIDE_WIDTH + column * (self.panel[1] + _GAP)
-        return x, self._group_top(band, group) + self._heading + row * (self.panel[0] + _GAP)
+        top = self._top + band * self._band_height + self._names + group * self._group_height + self._heading
+        return _MARGIN + _SIDE_WIDTH + column * (self.panel[1] + _GAP), top + row * (self.panel[0] + _GAP)
 
     def _draw_words(self, draw: ImageDraw.ImageDraw) -> None:
         """The names of groups, rows and columns."""
         for first in range(0, len(self.columns), self.wrap):
             for index, group in enumerate(self.groups):
-                y = self._heading_middle(first // self.wrap, index)
+                y = self._corner(index, 0, first)[1] - _GROUP_HEIGHT // 2 - 2
                 draw.text((_MARGIN, y), group.name, look.INK, font(_HEADING), anchor="lm")
                 for row, name in enumerate(group.rows):
                     y = self._corner(index, row, first)[1] + self.panel[0] // 2
                     text = shorten(name, _TEXT, _SIDE_WIDTH - _GAP)
                     draw.text((_MARGIN, y), text, look.FAINT_INK, font(_TEXT), anchor="lm")
         for column, name in enumerate(self.columns):
-            x = self._corner(0, 0, column)[0] + self.panel[1] // 2
-            y = self._group_top(column // self.wrap, 0) - self._names // 2 - 2
-            draw.text((x, y), shorten(name, _SMALL, self.panel[1]), look.INK, font(_SMALL), anchor="mm")
+            x, y = self._corner(0, 0, column)
+            middle = x + self.panel[1] // 2, y - self._heading - self._names // 2 - 2
+            draw.text(middle, shorten(name, _SMALL, self.panel[1]), look.INK, font(_SMALL), anchor="mm")
 
     def _lines(self, items: Sequence[Image.Image], widest: int) -> list[list[tuple[Image.Image, int]]]:
         """The legend's items with their left edges, in as many lines as the width asks for."""

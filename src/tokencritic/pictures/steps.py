@@ -82,12 +82,11 @@ def step_frames(
     alone = len(runs) == 1  # then its name is in the title
     groups = [Group("" if alone else run.name, run.rows) for run in runs]
     sheet = Sheet.of_images(groups, names[:count] or [""] * count, panels[0].shape[-3:-1])
-    total, frames = _total(runs), []
+    total, frames = max(run.steps[-1].index for run in runs), []
     for done, places in _moments(runs):
         now = np.stack([parts[:, place] for parts, place in zip(panels, places, strict=True)])
         notes = [_note(run.steps[: place + 1], count) for run, place in zip(runs, places, strict=True)]
-        title = f"{runs[0].name}, step" if alone else "Step"
-        title = f"{title} {round(done * total)} of {total}"
+        title = f"{f'{runs[0].name}, step' if alone else 'Step'} {round(done * total)} of {total}"
         frames.append(sheet.picture(now, title=title, notes=notes, done=float(done)))
     return frames
 
@@ -111,7 +110,8 @@ def film_strip(
     stacked = np.stack([parts[:, :, index] for index in images for parts in panels])
     pairs = [(image, run) for image in images for run in runs]
     groups = [Group(f"{names[image]}: {run.name}" if names else run.name, run.rows) for image, run in pairs]
-    headings = [f"step {round(done * _total(runs))}" for done, _ in moments]
+    total = max(run.steps[-1].index for run in runs)
+    headings = [f"step {round(done * total)}" for done, _ in moments]
     return Sheet(groups, headings, stacked.shape[-3:-1]).picture(stacked)
 
 
@@ -128,8 +128,7 @@ def before_and_after(
     first, last = run.steps[0], run.steps[-1]
     rows = "before", run.score_name, "hidden first", "after"
     count = min(MOST_IMAGES, run.num_images)
-    room = room_for(side_by_side(count, len(rows)))
-    panels = step_panels([first, last], range(count), tokenizer, room, run.scale)
+    panels = step_panels([first, last], range(count), tokenizer, room_for(side_by_side(count, len(rows))), run.scale)
     panels = np.concatenate([panels[:, 0], panels[:1, 1]])
     changed = int((first.proposal[:count] != last.proposal[:count]).sum())
     hidden = first.hidden[:count]
@@ -160,7 +159,7 @@ def write_steps(
 
     runs: several are shown side by side. names: see `step_frames`.
     """
-    path = _check_file(file)
+    path = check_trace(file)
     if path.suffix.lower() == ".png":
         save(film_strip(runs, tokenizer, names), path)
         return
@@ -175,11 +174,14 @@ def write_steps(
     write_atomically(path, lambda temporary: frames[0].save(temporary, **options))
 
 
-def check_trace(file: str | Path, settings: SamplingSettings) -> Path:
-    """The path, if `write_trace` can do what these arguments ask for: to be called before long work."""
-    if settings.candidates > 1:
-        raise InputError(f"candidates is {settings.candidates}; steps can be shown of images made without rejection")
-    return _check_file(file)
+def check_trace(file: str | Path, candidates: int = 1) -> Path:
+    """The path, if steps of images chosen among so many candidates can be written there: to be called before long work."""
+    path = Path(file)
+    if candidates > 1:
+        raise InputError(f"candidates is {candidates}; steps can be shown of images made without rejection")
+    if path.suffix.lower() not in (".gif", ".webp", ".png"):
+        raise InputError(f"{file} ends in {path.suffix!r}; steps are written as .gif, .webp or, a film strip, .png")
+    return path
 
 
 def write_trace(
@@ -196,22 +198,14 @@ def write_trace(
     labels: (b,). trace: a `Trace(MOST_IMAGES)` of these images, made with the settings; image i has seed + i.
     compare: other settings, for instance of MaskGIT; how they make the images of the same seeds is shown above.
     """
-    path, labels, runs = check_trace(file, settings), labels[:MOST_IMAGES], [(settings, trace)]
+    path, labels, runs = check_trace(file, settings.candidates), labels[:MOST_IMAGES], [(settings, trace)]
     if compare is not None:
         runs.insert(0, (compare, Trace()))
         pipe.sample_tokens(labels, seed, compare, on_step=runs[0][1])
     names = [pipe.class_names[label] for label in labels.tolist()] if pipe.class_names else ()
-    has_critic = pipe.critic is not None
-    shown = [run_of(one.row(has_critic).name, steps, one.probabilities) for one, steps in runs]
+    shown = [run_of(one.row(pipe.critic is not None).name, steps, one.probabilities) for one, steps in runs]
     path.parent.mkdir(parents=True, exist_ok=True)
     write_steps(path, shown, pipe.tokenizer, names)
-
-
-def _check_file(file: str | Path) -> Path:
-    path = Path(file)
-    if path.suffix.lower() not in (".gif", ".webp", ".png"):
-        raise InputError(f"{file} ends in {path.suffix!r}; steps are written as .gif, .webp or, a film strip, .png")
-    return path
 
 
 def _checked(runs: TracedRun | Sequence[TracedRun], names: Sequence[str]) -> list[TracedRun]:
@@ -232,10 +226,6 @@ def _moments(runs: Sequence[TracedRun]) -> list[tuple[Fraction, list[int]]]:
     done = [[Fraction(step.index, run.steps[-1].index or 1) for step in run.steps] for run in runs]
     moments = sorted({share for shares in done for share in shares})
     return [(now, [max(0, sum(share <= now for share in shares) - 1) for shares in done]) for now in moments]
-
-
-def _total(runs: Sequence[TracedRun]) -> int:
-    return max(run.steps[-1].index for run in runs)
 
 
 def _note(steps: Sequence[TraceStep], count: int) -> str:

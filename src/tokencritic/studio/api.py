@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-import binascii
 import dataclasses
 import json
 import re
@@ -22,7 +21,7 @@ from tokencritic.errors import InputError
 from tokencritic.pictures.grids import image_grid
 from tokencritic.studio import views
 from tokencritic.studio.service import Busy, Job, Service
-from tokencritic.studio.work import Work
+from tokencritic.studio.work import ImageSet, Work, png
 
 _SECONDS = 0.05
 _STATUS = {"failed": 400, "late": 504, "cancelled": 409}
@@ -88,13 +87,11 @@ class Api:
 
     async def upload(self, request: Request) -> Response:
         """A picture for the page, as the bytes of its file; it is kept for the client that sent it."""
-        data, name = await request.body(), request.query_params.get("name", "")
         try:
-            image = await asyncio.to_thread(self.service.read_upload, data)
+            image = await asyncio.to_thread(self.service.read_upload, await request.body())
         except InputError as error:
             return JSONResponse({"error": str(error)}, 400)
-        picture = self.service.keep_picture(request.state.client, image, name)
-        return JSONResponse({"id": picture.id, "name": picture.name})
+        return JSONResponse({"id": self.service.keep_picture(request.state.client, image)})
 
     def picture(self, request: Request) -> Response:
         """`images.png`, `image_I.png`, `steps_I.png`, `steps.gif`, `given.png` of one of the client's own jobs."""
@@ -113,38 +110,38 @@ class Api:
         if number < len(result.sets) and found is not None:
             made, index = result.sets[number], int(found[2] or 0)
             if name == "images.png":
-                return views.png(image_grid(made.images, names=pipe.names(made.labels)))
+                return png(image_grid(made.images, names=pipe.names(made.labels)))
             if name == "steps.gif":
                 return views.animation(pipe, made)
             if name == "given.png" and result.given is not None:
-                return views.png(result.given)
+                return png(result.given)
             if found[1] is not None and index < len(made.images):
-                return views.png(made.images[index] if found[1] == "image" else views.steps_sheet(pipe, made, index))
+                return png(made.images[index] if found[1] == "image" else views.steps_sheet(pipe, made, index))
         raise InputError("there is no such picture")
 
     def _with_image(self, make: Callable[[Image.Image, Mapping[str, Any]], Work], values: Mapping[str, Any]) -> Work:
-        others = {name: value for name, value in values.items() if name != "image"}
-        return make(self.service.read_upload(_decode_base64(values.get("image"))), others)
+        text, others = values.get("image"), {name: value for name, value in values.items() if name != "image"}
+        if not isinstance(text, str):
+            raise InputError("image is missing; expected the base64 of a picture's file")
+        try:
+            data = base64.b64decode(text, validate=True)
+        except ValueError as error:
+            raise InputError("image is not base64; expected that of a picture's file") from error
+        return make(self.service.read_upload(data), others)
 
     def _told(self, job: Job) -> dict[str, Any]:
         """What a client is told of a finished job."""
         made, before, region = job.result.sets[0], job.result.before, job.result.region
-        told = {
-            "images": [_as_base64(image) for image in made.images],
-            "labels": list(made.labels),
+        told = _facts(made) | {
+            "labels": made.labels,
             "classes": self.service.pipe.names(made.labels),
             "settings": dataclasses.asdict(made.settings),
             "nfe": made.nfe,
             "seconds": made.seconds,
-            "scores": None if made.scores is None else made.scores.tolist(),
-            "mean_score": made.mean_score,
         }
         if before is not None:
-            told |= {
-                "before": _as_base64(before.images[0]),
-                "before_scores": None if before.scores is None else before.scores[0].tolist(),
-                "before_mean_score": before.mean_score,
-            }
+            image, scores, mean_score = _facts(before).values()
+            told |= {"before": image[0], "before_scores": scores and scores[0], "before_mean_score": mean_score}
         if region is not None:
             told["region"] = region.nonzero().flatten().tolist()
         if command := self.service.command(job):
@@ -152,8 +149,13 @@ class Api:
         return told
 
 
-def _as_base64(image: Image.Image) -> str:
-    return base64.b64encode(views.png(image)).decode("ascii")
+def _facts(made: ImageSet) -> dict[str, Any]:
+    """Images and what the critic thinks of them."""
+    return {
+        "images": [base64.b64encode(png(image)).decode("ascii") for image in made.images],
+        "scores": None if made.scores is None else made.scores.tolist(),
+        "mean_score": made.mean_score,
+    }
 
 
 def _json(body: bytes) -> dict[str, Any]:
@@ -164,12 +166,3 @@ def _json(body: bytes) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise InputError(f"the body is a {type(values).__name__}; expected an object")
     return values
-
-
-def _decode_base64(text: Any) -> bytes:
-    if not isinstance(text, str):
-        raise InputError("image is missing; expected the base64 of a picture's file")
-    try:
-        return base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise InputError("image is not base64; expected that of a picture's file") from error

@@ -6,16 +6,14 @@ import hmac
 import json
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from http.cookies import CookieError, SimpleCookie
-from typing import Any
-from urllib.parse import SplitResult, parse_qs, urlsplit
+from urllib.parse import SplitResult, urlsplit
 
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
+from starlette.datastructures import QueryParams
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
 LOGIN = "/studio/login"
@@ -29,6 +27,7 @@ _OPEN = re.compile(
 _SMALL_BODY = 2**18
 _MOST_LARGE = 8
 _DRAIN_BYTES, _DRAIN_SECONDS = 2**25, 2.0
+_CLOSE = {"connection": "close"}
 _HEADERS = (
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
@@ -59,7 +58,7 @@ class Guard:
     one machine share. most_bytes: of a body that may hold a picture; every other body is small.
     """
 
-    def __init__(self, app: App, *, token: str | None, loopback: bool, port: int, most_bytes: int) -> None:
+    def __init__(self, app: ASGIApp, *, token: str | None, loopback: bool, port: int, most_bytes: int) -> None:
         self.app, self.token, self.loopback, self.most_bytes = app, token, loopback, most_bytes
         self.client_cookie, self.pass_cookie = f"studio_client_{port}", f"studio_pass_{port}"
         self._secret = secrets.token_bytes(32)
@@ -72,46 +71,45 @@ class Guard:
         if scope["type"] != "http":  # the page needs no websockets
             await send({"type": "websocket.close", "code": 1008})
             return
-        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
-        cookies = _cookies(headers.get("cookie", ""))
-        client = cookies.get(self.client_cookie, "")
+        request = Request(scope)
+        client = request.cookies.get(self.client_cookie, "")
         new = re.fullmatch(r"[\w-]{22}", client) is None
         client = secrets.token_urlsafe(16) if new else client
         send = _with_headers(send, [_cookie(self.client_cookie, client)] if new else [])
         try:
-            self._check_origin(scope, headers)
-            most = self._most_bytes(scope, headers, cookies)
-            with self._room(most, headers):
-                body = await _body(scope, headers, receive, most)
-                if await self._let_in(scope, headers, cookies, body, send):
+            self._check_origin(request)
+            # Without the token nobody sends much.
+            takes_pictures = scope["path"].startswith(("/api/", "/studio/pictures")) and self._has_pass(request)
+            most = self.most_bytes if takes_pictures else _SMALL_BODY
+            with self._room(most, request):
+                body = await _body(request, receive, most)
+                if (answer := self._gate(request, body)) is not None:
+                    await answer(scope, receive, send)
                     return
                 _check_path(scope["path"], body)
                 scope["state"] = {**scope.get("state", {}), "client": client}
                 await self.app(scope, _replay(body, receive), send)
         except Refused as refusal:
-            await answer(
-                send, refusal.status, {"error": str(refusal)}, drain=receive if refusal.status == 413 else None
-            )
+            told = JSONResponse({"error": str(refusal)}, refusal.status, _CLOSE)
+            await send({"type": "http.response.start", "status": refusal.status, "headers": told.raw_headers})
+            await send({"type": "http.response.body", "body": told.body, "more_body": True})
+            if refusal.status == 413:
+                await _drain(receive)
+            await send({"type": "http.response.body", "body": b""})
 
-    def _check_origin(self, scope: Scope, headers: dict[str, str]) -> None:
-        host = headers.get("host", "")
+    def _check_origin(self, request: Request) -> None:
+        host = request.headers.get("host", "")
         name = _address(f"//{host}").hostname or ""
         if self.loopback and name not in LOOPBACK_HOSTS:
             raise Refused(403, f"this server answers to localhost alone, not to {name[:100]!r}")
-        origin = headers.get("origin")
-        if scope["method"] not in ("GET", "HEAD") and origin is not None and _address(origin).netloc != host:
+        origin = request.headers.get("origin")
+        if request.method not in ("GET", "HEAD") and origin is not None and _address(origin).netloc != host:
             raise Refused(403, "requests from pages of other sites are not taken")
 
-    def _most_bytes(self, scope: Scope, headers: dict[str, str], cookies: dict[str, str]) -> int:
-        """Of the body; without the token nobody sends much."""
-        takes_pictures = scope["path"].startswith(("/api/", "/studio/pictures")) and self._has_pass(headers, cookies)
-        return self.most_bytes if takes_pictures else _SMALL_BODY
-
     @contextmanager
-    def _room(self, most: int, headers: dict[str, str]) -> Iterator[None]:
+    def _room(self, most: int, request: Request) -> Iterator[None]:
         """So few large bodies at a time that together they do not fill the memory."""
-        length = headers.get("content-length", str(most if "transfer-encoding" in headers else 0))
-        large = not length.isdecimal() or int(length[:18]) > _SMALL_BODY
+        large = _length(request, most if "transfer-encoding" in request.headers else 0) > _SMALL_BODY
         if large and self._large >= _MOST_LARGE:
             raise Refused(503, f"busy: {self._large} large requests are being taken in; try again in a moment")
         self._large += large
@@ -120,34 +118,31 @@ class Guard:
         finally:
             self._large -= large
 
-    async def _let_in(
-        self, scope: Scope, headers: dict[str, str], cookies: dict[str, str], body: bytes, send: Send
-    ) -> bool:
-        """True if the request has been answered: with a pass, or with the form that asks for the token."""
+    def _gate(self, request: Request, body: bytes) -> Response | None:
+        """The answer to who brings the token, or is asked for it in a form; None lets the request through."""
+        path = request.scope["path"]
         if self.token is None:
-            return False
-        if scope["path"] == LOGIN and scope["method"] == "POST":
-            given = _field(body.decode("latin-1"), "token")
-        else:
-            given = _field(scope.get("query_string", b"").decode("latin-1"), "token") if scope["path"] == "/" else None
+            return None
+        given = request.query_params.get("token") if path == "/" else None
+        if path == LOGIN and request.method == "POST":
+            given = QueryParams(body.decode("latin-1")).get("token")
         if given is not None and same(given, self.token):
             # Sent away to an address without the token, which would stay in the browser's history.
-            headers_out = [(b"location", b"/"), _cookie(self.pass_cookie, self._pass())]
-            await answer(send, 303, "", headers_out)
-            return True
-        if self._has_pass(headers, cookies):
-            return False
-        if scope["path"] in ("/", LOGIN):
-            await answer(send, 401, _FORM.format(again="That was not the token." if given is not None else ""))
-            return True
+            answer = RedirectResponse("/", 303, _CLOSE)
+            answer.raw_headers.append(_cookie(self.pass_cookie, self._pass()))
+            return answer
+        if self._has_pass(request):
+            return None
+        if path in ("/", LOGIN):
+            return HTMLResponse(_FORM.format(again="" if given is None else "That was not the token."), 401, _CLOSE)
         raise Refused(401, "bring the token as `Authorization: Bearer TOKEN`")
 
-    def _has_pass(self, headers: dict[str, str], cookies: dict[str, str]) -> bool:
+    def _has_pass(self, request: Request) -> bool:
         if self.token is None:
             return True
-        scheme, _, bearer = headers.get("authorization", "").partition(" ")
+        scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
         by_header = scheme.lower() == "bearer" and same(bearer.strip(), self.token)
-        return by_header or same(cookies.get(self.pass_cookie, ""), self._pass())
+        return by_header or same(request.cookies.get(self.pass_cookie, ""), self._pass())
 
     def _pass(self) -> str:
         """What the cookie holds: made of the token, but not the token, and good until the server ends."""
@@ -158,26 +153,6 @@ class Guard:
 def same(given: str, right: str) -> bool:
     """Compared in a time that does not tell how much of it is right."""
     return hmac.compare_digest(given.encode(), right.encode())
-
-
-async def answer(
-    send: Send,
-    status: int,
-    content: str | dict[str, Any],
-    headers: Iterable[tuple[bytes, bytes]] = (),
-    *,
-    drain: Receive | None = None,
-) -> None:
-    """A whole answer: JSON of a dict, HTML of a string. drain: take in what the client still sends before closing."""
-    is_page = isinstance(content, str)
-    body = content.encode() if is_page else json.dumps(content).encode()
-    kind = b"text/html; charset=utf-8" if is_page else b"application/json"
-    sized = [(b"content-type", kind), (b"content-length", str(len(body)).encode()), (b"connection", b"close")]
-    await send({"type": "http.response.start", "status": status, "headers": [*sized, *headers]})
-    await send({"type": "http.response.body", "body": body, "more_body": drain is not None})
-    if drain is not None:
-        await _drain(drain)
-        await send({"type": "http.response.body", "body": b""})
 
 
 async def _drain(receive: Receive) -> None:
@@ -192,15 +167,20 @@ async def _drain(receive: Receive) -> None:
                 size += len(message.get("body", b""))
 
 
-async def _body(scope: Scope, headers: dict[str, str], receive: Receive, most: int) -> bytes:
+def _length(request: Request, missing: int) -> int:
+    """The length that a body is said to have; more than any bound if it is no proper number. missing: if none is said."""
+    text = request.headers.get("content-length", str(missing))
+    return int(text) if text.isdecimal() and len(text) <= 18 else 10**18
+
+
+async def _body(request: Request, receive: Receive, most: int) -> bytes:
     """The whole body, or a refusal before more of it than allowed is held."""
-    if scope["method"] in ("GET", "HEAD"):
+    if request.method in ("GET", "HEAD"):
         return b""
-    if scope["method"] != "POST":
+    if request.method != "POST":
         raise Refused(405, "only GET and POST are known here")
     too_much = Refused(413, f"the request is larger than {most} bytes, the most that is taken here")
-    length = headers.get("content-length", "0")
-    if not length.isdecimal() or len(length) > 18 or int(length) > most:
+    if _length(request, 0) > most:
         raise too_much
     parts, size, more = [], 0, True
     while more:
@@ -215,14 +195,14 @@ async def _body(scope: Scope, headers: dict[str, str], receive: Receive, most: i
 
 
 def _check_path(path: str, body: bytes) -> None:
+    """Refuse what is not open, and values that the page never sends.
+
+    They are words, numbers and lists of them: never an object, which gradio could take for a file.
+    """
     if not _OPEN.fullmatch(path) or ".." in path:
         raise Refused(404, "there is nothing here")
-    if path.startswith("/gradio_api/queue/join"):
-        _check_values(body)
-
-
-def _check_values(body: bytes) -> None:
-    """Values of the page are words, numbers and lists of them: never an object, which gradio could take for a file."""
+    if not path.startswith("/gradio_api/queue/join"):
+        return
     try:
         data = json.loads(body).get("data", [])
     except (ValueError, AttributeError, RecursionError) as error:
@@ -240,26 +220,12 @@ def _address(text: str) -> SplitResult:
         raise Refused(400, "the request has no proper Host and Origin") from error
 
 
-def _cookies(header: str) -> dict[str, str]:
-    try:
-        return {name: morsel.value for name, morsel in SimpleCookie(header).items()}
-    except CookieError:
-        return {}
-
-
 def _cookie(name: str, value: str) -> tuple[bytes, bytes]:
     return b"set-cookie", f"{name}={value}; Path=/; HttpOnly; SameSite=Lax; Max-Age=2592000".encode()
 
 
-def _field(query: str, name: str) -> str | None:
-    try:
-        return next(iter(parse_qs(query, max_num_fields=10).get(name, [])), None)
-    except ValueError:
-        return None
-
-
 def _with_headers(send: Send, more: list[tuple[bytes, bytes]]) -> Send:
-    async def sending(message: MutableMapping[str, Any]) -> None:
+    async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":
             message["headers"] = [*message.get("headers", []), *_HEADERS, *more]
         await send(message)
@@ -271,7 +237,7 @@ def _replay(body: bytes, receive: Receive) -> Receive:
     """The body once more; after it, what the server says of the connection."""
     told = False
 
-    async def receiving() -> MutableMapping[str, Any]:
+    async def receiving() -> Message:
         nonlocal told
         if told:
             return await receive()

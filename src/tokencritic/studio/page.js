@@ -1,5 +1,5 @@
 // What gradio's own parts cannot do: the step slider, painting tokens, before and after, pictures of the user.
-// Called from the attributes of markup.py's elements, so that nothing is to be set up when a result appears.
+// Called from the attributes of views.py's elements, so that nothing is to be set up when a result appears.
 window.studio = (() => {
   const pictures = {};
   const within = (element, selector) => element.closest(selector);
@@ -60,8 +60,7 @@ window.studio = (() => {
     if (!file) return;
     said.textContent = "";
     try {
-      const address = `studio/pictures?name=${encodeURIComponent(file.name)}`;
-      const answer = await fetch(address, {method: "POST", body: file});
+      const answer = await fetch("studio/pictures", {method: "POST", body: file});
       const told = await answer.json();
       if (!answer.ok) throw new Error(told.error);
       pictures[tab] = told.id;

@@ -97,21 +97,16 @@ class Requests:
         if settings.candidates > 1:
             raise InputError(f"candidates is {settings.candidates}; an edit is made without rejection, with 1")
         self._check_work(settings, 1)
-        region, move = values.get("region") or [], values.get("move") or [0, 0]
-        for name, value, most in (("region", region, height * width), ("move", move, 2)):
-            if not isinstance(value, list | tuple) or len(value) > most:
-                raise InputError(f"{name} is {_short(value)}; expected a list of at most {most} integers")
-        positions = sorted({as_integer("region", position, 0, height * width - 1) for position in region})
-        bounds = zip(move, (width - 1, height - 1), strict=False)
-        moves = [as_integer("move", number, -most, most) for number, most in bounds]
+        positions = _as_integers("region", values.get("region") or [], [(0, height * width - 1)] * height * width)
+        moves = _as_integers("move", values.get("move") or [0, 0], [(1 - width, width - 1), (1 - height, height - 1)])
         if len(moves) != 2:
             raise InputError(f"move has {len(moves)} entries; expected two, how far right and how far down")
         if not positions and not any(moves):
             raise InputError("region is empty and nothing is moved; mark at least one token to resample")
         marked = torch.zeros(height * width, dtype=torch.bool)
         marked[positions] = True
-        words = {"region": marked, "move": tuple(moves)}
-        return Change("edit", self._seed(values), picture, self._label(values), settings, **words)
+        seed, label = self._seed(values), self._label(values)
+        return Change("edit", seed, picture, label, settings, region=marked, move=(moves[0], moves[1]))
 
     def _new_images(self, kind: str, values: Mapping[str, Any], variants: Sequence[Mapping[str, Any]]) -> Generate:
         num = as_integer("num", values.get("num", 16), 1, self.limits.images)
@@ -148,10 +143,10 @@ class Requests:
                 "ask for fewer images, steps or candidates"
             )
         tokens = torch.zeros(1, self.pipe.tokenizer.num_tokens, dtype=torch.int64)
-        # Raises what the pipeline would raise, without sampling anything.
+        given = None if refine_ratio is None else Given(tokens, refine_ratio)
         self.pipe.token_batches(
-            tokens[:, 0], 0, settings, None if refine_ratio is None else Given(tokens, refine_ratio)
-        )
+            tokens[:, 0], 0, settings, given
+        )  # raises what sampling would raise, and samples nothing
 
     def _label(self, values: Mapping[str, Any]) -> int | None:
         label = values.get("class")
@@ -180,6 +175,13 @@ def as_integer(name: str, value: Any, low: int, high: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise InputError(f"{name} is {_short(value)}; expected a whole number from {low} to {high}")
     return value
+
+
+def _as_integers(name: str, value: Any, bounds: Sequence[tuple[int, int]]) -> list[int]:
+    """A list of at most as many whole numbers as there are bounds (low, high), each within its own."""
+    if not isinstance(value, list | tuple) or len(value) > len(bounds):
+        raise InputError(f"{name} is {_short(value)}; expected a list of at most {len(bounds)} integers")
+    return [as_integer(name, number, *bound) for number, bound in zip(value, bounds, strict=False)]
 
 
 def as_number(name: str, value: Any, low: float, high: float) -> float:

@@ -3,13 +3,9 @@
 import ipaddress
 import os
 import socket
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from tokencritic.errors import InputError
-from tokencritic.studio.guard import App, Guard
 from tokencritic.studio.service import Service
 
 if TYPE_CHECKING:
@@ -38,26 +34,28 @@ def check_binding(host: str, port: int, token: str | None) -> None:
         raise InputError(f"--token is too short or odd; expected at least {_SHORTEST_TOKEN} letters, digits or signs")
 
 
-def build_app(service: Service, *, host: str = "127.0.0.1", port: int = 7860, token: str | None = None) -> App:
-    """The whole studio as an ASGI application."""
+def build_server(service: Service, host: str, port: int, token: str | None) -> "uvicorn.Server":
+    """The page and the API behind the guard, ready to `run`."""
     # Before gradio is imported: it reads them then. Nothing is to be told, looked up or fetched anywhere.
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
     os.environ["HF_HUB_OFFLINE"] = "1"
     os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
     try:
         import gradio as gr
+        import uvicorn
         from fastapi import FastAPI
     except ImportError as error:
         raise InputError("the studio needs gradio: pip install 'token-critic[studio]'") from error
 
     from tokencritic.studio.api import Api
-    from tokencritic.studio.page import CSS, HEAD, build_page, theme
+    from tokencritic.studio.guard import Guard
+    from tokencritic.studio.page import CSS, HEAD, Page, theme
 
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
     app.router.routes.extend(Api(service).routes())
     mounted = gr.mount_gradio_app(
         app,
-        build_page(service),
+        Page(service).blocks,
         path="/",
         server_name=host,
         server_port=port,
@@ -76,7 +74,18 @@ def build_app(service: Service, *, host: str = "127.0.0.1", port: int = 7860, to
     )
     # A picture as base64 in a JSON takes a third more than its file.
     most_bytes = service.limits.upload_bytes * 4 // 3 + 2**16
-    return Guard(mounted, token=token, loopback=is_loopback(host), port=port, most_bytes=most_bytes)
+    guard = Guard(mounted, token=token, loopback=is_loopback(host), port=port, most_bytes=most_bytes)
+    config = uvicorn.Config(
+        guard,
+        log_level="warning",
+        access_log=False,
+        limit_concurrency=512,
+        timeout_graceful_shutdown=2,
+        timeout_keep_alive=20,
+        ws="none",
+        server_header=False,
+    )
+    return uvicorn.Server(config)
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -86,41 +95,3 @@ def listen(host: str, port: int) -> socket.socket:
         return socket.create_server(address[:2], family=family)
     except OSError as error:
         raise InputError(f"{host}:{port} cannot be listened on: {error.strerror or error}") from error
-
-
-@contextmanager
-def serving(service: Service, bound: socket.socket, host: str, token: str | None) -> "Iterator[uvicorn.Server]":
-    """A server of uvicorn that is ready to `run`; the service is closed afterwards."""
-    try:
-        app = build_app(service, host=host, port=bound.getsockname()[1], token=token)
-        import uvicorn
-
-        config = uvicorn.Config(
-            app,
-            log_level="warning",
-            access_log=False,
-            limit_concurrency=512,
-            timeout_graceful_shutdown=2,
-            timeout_keep_alive=20,
-            ws="none",
-            server_header=False,
-        )
-        yield uvicorn.Server(config)
-    finally:
-        service.close()
-        bound.close()
-
-
-def address_of(host: str, port: int) -> str:
-    """What to type into a browser on this machine."""
-    shown = f"[{host}]" if ":" in host else host
-    return f"http://{'127.0.0.1' if host == '0.0.0.0' else shown}:{port}/"
-
-
-def warn_of_others(host: str) -> None:
-    """Said once, where others can reach the server."""
-    print(
-        f"warning: {host} can be reached by others. They need the token, which travels unencrypted: "
-        "put a proxy with TLS before it.",
-        file=sys.stderr,
-    )

@@ -8,7 +8,6 @@ import time
 import traceback
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal
 
 from PIL import Image
@@ -19,7 +18,7 @@ from tokencritic.image_forms import read_picture
 from tokencritic.pictures.grids import image_grid
 from tokencritic.pipeline import TokenCriticPipeline
 from tokencritic.studio.requests import Limits, Requests
-from tokencritic.studio.work import Result, Work, fit
+from tokencritic.studio.work import Result, Work, fit, png
 
 FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP")  # of pictures that clients may send
 State = Literal["waiting", "running", "done", "failed", "cancelled", "late"]
@@ -36,20 +35,11 @@ class Cancelled(Exception):
     """Raised inside a job whose client no longer wants it."""
 
 
-@dataclass(frozen=True)
-class Picture:
-    """A picture that a client has brought, at the model's size. name: of its file, to be shown alone, never opened."""
-
-    id: str
-    client: str
-    image: Image.Image
-    name: str
-
-
 class Job:
     """One piece of work of one client. The worker alone moves it on; everyone may read it.
 
-    message: why it failed. done, total: steps. preview: a PNG of the images as they form, or None.
+    message: why it failed. done, total: steps. preview: a PNG of the images as they form, or None. cancelled: ends the job at
+    its next step.
     """
 
     def __init__(self, client: str, work: Work, now: float) -> None:
@@ -59,24 +49,19 @@ class Job:
         self.done, self.total = 0.0, 1
         self.preview: bytes | None = None
         self.result = Result()
-        self.finished = threading.Event()
-        self._cancelled = threading.Event()
+        self.finished, self.cancelled = threading.Event(), threading.Event()
         self._previewed = self._preview_seconds = 0.0
 
     @property
     def kind(self) -> str:
         return self.work.kind
 
-    def cancel(self) -> None:
-        """End the job at its next step, if it has begun."""
-        self._cancelled.set()
-
     def carry_out(self, pipe: TokenCriticPipeline, seconds: float, clock: Callable[[], float]) -> None:
         """Do the work; whatever happens, the job is finished afterwards. seconds: how long it may take."""
         self.state, end = "running", clock() + seconds
 
         def watch(done: float, total: int, tokens: Tensor | None) -> None:
-            if self._cancelled.is_set():
+            if self.cancelled.is_set():
                 raise Cancelled
             if clock() > end:
                 raise InputError(f"stopped after {seconds:g} s, the most a run may take; ask for less")
@@ -104,9 +89,7 @@ class Job:
         start = time.perf_counter()
         if start - self._previewed < _SHARE_OF_TIME * self._preview_seconds:
             return
-        sheet = io.BytesIO()
-        image_grid(pipe.images(tokens[:_MOST_SHOWN]), scale=1).save(sheet, "PNG")
-        self.preview = sheet.getvalue()
+        self.preview = png(image_grid(pipe.images(tokens[:_MOST_SHOWN]), scale=1))
         self._previewed = time.perf_counter()
         self._preview_seconds = self._previewed - start
 
@@ -132,7 +115,7 @@ class Service:
         self._waiting: list[Job] = []
         self._running: Job | None = None
         self._jobs: OrderedDict[str, Job] = OrderedDict()
-        self._pictures: OrderedDict[str, Picture] = OrderedDict()
+        self._pictures: OrderedDict[tuple[str, str], Image.Image] = OrderedDict()  # by their client and id
         self._closed = False
         self._worker = threading.Thread(target=self._work, name="studio", daemon=True)
         self._worker.start()
@@ -161,9 +144,7 @@ class Service:
         """How many jobs come before this one; 0 if it is running or finished. Also gives up jobs that waited too long."""
         with self._changed:
             self._give_up_late()
-            if job not in self._waiting:
-                return 0
-            return self._waiting.index(job) + (self._running is not None)
+            return self._waiting.index(job) + (self._running is not None) if job in self._waiting else 0
 
     def find(self, client: str, job_id: str) -> Job:
         """A job of this client."""
@@ -185,7 +166,7 @@ class Service:
             jobs = [job for job in self._unfinished(client) if job.kind == kind]
             for job in jobs:
                 if job is self._running:
-                    job.cancel()
+                    job.cancelled.set()
                 else:
                     self._waiting.remove(job)
                     job.finish("cancelled", "cancelled")
@@ -197,19 +178,19 @@ class Service:
             raise InputError(f"the picture has {len(data)} bytes; expected 1 to {self.limits.upload_bytes}")
         return fit(self.pipe, read_picture(io.BytesIO(data), "the picture", self.limits.upload_pixels, FORMATS))
 
-    def keep_picture(self, client: str, image: Image.Image, name: str) -> Picture:
-        """A picture to refine or edit. image: of any size, mode L or RGB."""
-        picture = Picture(secrets.token_urlsafe(16), client, fit(self.pipe, image), name[:200])
+    def keep_picture(self, client: str, image: Image.Image) -> str:
+        """Keep a picture to refine or edit, at the model's size; returns its id. image: of any size, mode L or RGB."""
+        picture_id, image = secrets.token_urlsafe(16), fit(self.pipe, image)
         with self._changed:
-            self._pictures[picture.id] = picture
+            self._pictures[client, picture_id] = image
             while len(self._pictures) > self.limits.kept_pictures:
                 self._pictures.popitem(last=False)
-        return picture
+        return picture_id
 
-    def picture(self, client: str, picture_id: str) -> Picture:
+    def picture(self, client: str, picture_id: str) -> Image.Image:
         """A picture of this client."""
-        picture = self._pictures.get(picture_id)
-        if picture is None or picture.client != client:
+        picture = self._pictures.get((client, picture_id))
+        if picture is None:
             raise InputError("there is no picture yet; upload one, or take one that you made")
         return picture
 
@@ -221,11 +202,10 @@ class Service:
         """Cancel everything and end the worker."""
         with self._changed:
             self._closed = True
-            for job in self._waiting:
-                job.finish("cancelled", "the studio is closing")
-            self._waiting.clear()
+            while self._waiting:
+                self._waiting.pop().finish("cancelled", "the studio is closing")
             if self._running is not None:
-                self._running.cancel()
+                self._running.cancelled.set()
             self._changed.notify()
         self._worker.join()
 

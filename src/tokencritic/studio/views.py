@@ -1,8 +1,9 @@
-"""What the page shows of a job, as the bytes of PNG and GIF files."""
+"""What a client sees of a job: the HTML of its results, and the pictures in it. `page.js` makes the HTML move."""
 
 import base64
-import io
+import json
 import tempfile
+from html import escape
 from pathlib import Path
 
 import numpy as np
@@ -13,25 +14,192 @@ from tokencritic.errors import InputError
 from tokencritic.pictures.panels import decode_for_panels, hidden_panels, magnify, score_panels, step_panels
 from tokencritic.pictures.steps import TracedRun, run_of, write_steps
 from tokencritic.pipeline import TokenCriticPipeline
-from tokencritic.studio.work import ImageSet
+from tokencritic.studio.service import Job, Service
+from tokencritic.studio.work import ImageSet, png
 from tokencritic.tokenizers.regions import grid_of
 
-ROOM = 160  # pixels of a panel; the page scales it to its width
+_ROOM = 160  # pixels of a panel; the page scales it to its width
+_LEGEND = (
+    '<p class="tc-legend"><span class="tc-scale">distrusted <i></i> trusted</span> '
+    '<span><i class="tc-hidden"></i> hidden</span> <span><i class="tc-taken"></i> re-masked</span></p>'
+)
 
 
-def png(image: Image.Image) -> bytes:
-    """The bytes of a PNG file."""
-    file = io.BytesIO()
-    image.save(file, "PNG")
-    return file.getvalue()
+def note(text: str, kind: str = "status") -> str:
+    """One line. kind: "status" for news, "alert" for what went wrong."""
+    return f'<p class="tc-note tc-{kind}" role="{kind}">{escape(text)}</p>'
 
 
-def data_uri(content: bytes) -> str:
+def progress(job: Job, ahead: int) -> str:
+    """Where an unfinished job stands, with its images as they form."""
+    if job.state == "waiting":
+        others = "one run is" if ahead == 1 else f"{ahead} runs are"
+        return note("Waiting for the worker." if ahead == 0 else f"Waiting: {others} before this one.")
+    text = "Starting." if job.done == 0 else f"Step {int(job.done)} of {job.total}."
+    bar = f'<progress class="tc-bar" max="{job.total}" value="{job.done}" aria-label="steps done"></progress>'
+    if job.preview is not None:
+        bar += f'<img class="tc-forming" alt="the images as they form" src="{_data_uri(job.preview)}">'
+    return note(text) + bar
+
+
+def finished(service: Service, job: Job) -> str:
+    """What came of a finished job, in the form that its tab shows."""
+    if job.state != "done":
+        return note(job.message[:1].upper() + job.message[1:], "status" if job.state == "cancelled" else "alert")
+    show = {"generate": _images, "compare": _comparison, "look": _look, "refine": _change, "edit": _change}
+    return show[job.kind](service, job)
+
+
+def _images(service: Service, job: Job, number: int = 0) -> str:
+    """A gallery with its downloads, the steps of the chosen image, and the command."""
+    made, base = job.result.sets[number], f"studio/runs/{job.id}/{number}"
+    count = len(made.images)
+    facts = f"{count} image{'s' if count > 1 else ''} in {made.seconds:.1f} s, {made.nfe} NFE"
+    if made.mean_score is not None:
+        facts += f", the critic's mean score {made.mean_score:.3f}"
+    links = [f'<a href="{base}/images.png" download="images.png">PNG of all</a>']
+    if made.trace is not None:
+        links.append(f'<a href="{base}/steps.gif" download="steps.gif">GIF of the steps</a>')
+    links.append(f'<a class="tc-one" href="{base}/image_0.png" download>PNG of the chosen one</a>')
+    buttons = []
+    for index, name in enumerate(service.pipe.names(made.labels)):
+        label = escape(f"{name}, seed {job.work.seed + index}")
+        buttons.append(
+            f'<button type="button" class="tc-thumb" data-index="{index}" aria-pressed="{str(index == 0).lower()}" '
+            f'title="{label}" onclick="studio.choose(this)"><img alt="{label}" src="{base}/image_{index}.png">'
+            f"<span>{escape(name)}</span></button>"
+        )
+    gallery = f'<div class="tc-gallery" role="group" aria-label="images">{"".join(buttons)}</div>'
+    return _result(
+        service, job, number, f'{note(facts + ".")}{gallery}<p class="tc-links">Download: {" ".join(links)}</p>'
+    )
+
+
+def _result(service: Service, job: Job, number: int, shown: str) -> str:
+    """What is shown of an image set, with its steps and its command."""
+    made, base, command = job.result.sets[number], f"studio/runs/{job.id}/{number}", service.command(job, number)
+    if command:
+        command = (
+            '<details class="tc-command" open><summary>The command that makes the same</summary><div><code tabindex="0">'
+            f'{escape(command)}</code><button type="button" onclick="studio.copy(this)">Copy</button></div></details>'
+        )
+    opening = f'<div class="tc-result" data-base="{base}" data-run="{job.id}" data-chosen="0">'
+    return opening + shown + _steps(service.pipe, made, base) + command + "</div>"
+
+
+def _steps(pipe: TokenCriticPipeline, made: ImageSet, base: str) -> str:
+    """The steps of the chosen image under one slider."""
+    known = [step_facts(made, image) for image in range(len(made.images))]
+    if not known or not known[0]:
+        return note("Steps are shown of images on a grid of tokens that were not chosen among candidates.")
+    count, tokens = len(known[0]), made.tokens.shape[1]
+    at = (count - 1) // 2  # half done: there is most to see
+    panels = "".join(
+        f'<figure><div class="tc-panel" role="img" aria-label="{escape(name)}" data-row="{row}" style="--row:{row}; '
+        f'background-image:url({base}/steps_0.png)"></div><figcaption>{escape(name)}</figcaption></figure>'
+        for row, name in enumerate(_traced_run(pipe, made).rows)
+    )
+    number, hidden, remasked = known[0][at]
+    told = f"step {number}: nothing hidden any more"  # as `page.js` says it of the other steps
+    if hidden:
+        told = f"step {number}: {hidden} of {tokens} tokens hidden next, {remasked} of them re-masked"
+    facts = escape(json.dumps(known, separators=(",", ":")))
+    return (
+        f'<section class="tc-viewer" aria-label="steps" data-tokens="{tokens}" data-facts="{facts}" '
+        f'style="--steps:{count}; --at:{at}"><div class="tc-panels">{panels}</div>'
+        f'<div class="tc-slide"><label>Step <input type="range" min="0" max="{count - 1}" value="{at}" '
+        'oninput="studio.step(this)"></label><button type="button" onclick="studio.play(this)">Play</button></div>'
+        f'<output class="tc-facts">{told}</output>{_LEGEND}</section>'
+    )
+
+
+def _comparison(service: Service, job: Job) -> str:
+    """Two results side by side, below each other on a phone."""
+    columns = "".join(
+        f"<div><h3>{'AB'[number]}: {escape(str(made.settings.sampler))}, {made.settings.steps} steps</h3>"
+        f"{_images(service, job, number)}</div>"
+        for number, made in enumerate(job.result.sets)
+    )
+    return f'<div class="tc-columns">{columns}</div>'
+
+
+def _look(service: Service, job: Job) -> str:
+    """A picture as the model sees it, and what the critic thinks of it."""
+    pipe, before = service.pipe, job.result.before
+    assert before is not None
+    figures = {
+        "as the tokenizer gives it back": _panel(pipe, before),
+        "critic's score": _panel(pipe, before, scored=True),
+    }
+    text = f"Taken as {pipe.names(before.labels)[0]}. The critic's mean score is {before.mean_score:.3f}."
+    return note(text) + _figures(figures) + _LEGEND
+
+
+def _change(service: Service, job: Job) -> str:
+    """A picture before and after under one slider, the region resampled, their scores, and the steps between."""
+    pipe, base, before, after = service.pipe, f"studio/runs/{job.id}/0", job.result.before, job.result.sets[0]
+    assert before is not None
+    changed = int((before.tokens != after.tokens).sum())
+    name, figures = pipe.names(after.labels)[0], {}
+    text = f"{changed} of {before.tokens.numel()} tokens changed, as {name}, in {after.seconds:.1f} s"
+    if job.result.region is not None:
+        figures["resampled"] = _panel(pipe, before, region=job.result.region)
+    if before.scores is not None:
+        text += f". The critic's mean score went from {before.mean_score:.3f} to {after.mean_score:.3f}"
+        figures["score before"], figures["score after"] = (_panel(pipe, made, scored=True) for made in (before, after))
+    wipe = (
+        f'<div class="tc-wipe" style="--at:50%"><div><img alt="before" src="{_panel(pipe, before)}">'
+        f'<img class="tc-after" alt="after" src="{_panel(pipe, after)}"></div><label>before '
+        '<input type="range" min="0" max="100" value="50" aria-label="how much of the picture before is shown" '
+        'oninput="studio.wipe(this)"> after</label></div>'
+    )
+    links = (
+        f'<p class="tc-links">Download: <a href="{base}/image_0.png" download="result.png">PNG of the result</a> '
+        f'<a href="{base}/given.png" download="picture.png">PNG of the picture given</a></p>'
+    )
+    return _result(service, job, 0, note(text + ".") + wipe + _figures(figures) + links)
+
+
+def _figures(sources: dict[str, str]) -> str:
+    """Images with captions. sources: the address of each by its caption."""
+    figures = "".join(
+        f'<figure><img class="tc-still" alt="{escape(name)}" src="{source}"><figcaption>{escape(name)}</figcaption></figure>'
+        for name, source in sources.items()
+    )
+    return f'<div class="tc-panels">{figures}</div>' if figures else ""
+
+
+def file_chooser(tab: str) -> str:
+    """A way to bring a picture without gradio's files."""
+    return (
+        f'<div class="tc-upload"><label for="{tab}-file">A picture of yours</label>'
+        f'<input type="file" id="{tab}-file" accept="image/png,image/jpeg,image/gif,image/webp,image/bmp" '
+        f'onchange="studio.upload(this, \'{tab}\')"><p class="tc-alert" role="alert"></p></div>'
+    )
+
+
+def canvas(pipe: TokenCriticPipeline, picture: bytes) -> str:
+    """A picture under a grid of its tokens, to be painted with a pointer or with arrow keys and space."""
+    rows, columns = grid_of(pipe.tokenizer)
+    cells = "".join(f'<div role="gridcell" class="tc-cell" data-i="{i}"></div>' for i in range(rows * columns))
+    return (
+        '<p id="tc-how">Paint what is to be resampled: drag, or use the arrow keys and the space bar.</p>'
+        f'<div class="tc-canvas" role="grid" aria-label="region to resample" aria-describedby="tc-how" tabindex="0" '
+        f'data-rows="{rows}" data-columns="{columns}" style="--columns:{columns}; background-image:url({_data_uri(picture)})" '
+        'onpointerdown="studio.paint(event)" onpointermove="studio.paint(event)" onkeydown="studio.key(event)">'
+        f'{cells}</div><p class="tc-links"><button type="button" onclick="studio.mark(this, \'none\')">Clear</button> '
+        '<button type="button" onclick="studio.mark(this, \'all\')">All</button> '
+        '<button type="button" onclick="studio.mark(this, \'invert\')">Invert</button> '
+        '<output class="tc-count" aria-live="polite">0 tokens marked</output></p>'
+    )
+
+
+def _data_uri(content: bytes) -> str:
     """A PNG as an address that needs no request."""
     return "data:image/png;base64," + base64.b64encode(content).decode("ascii")
 
 
-def traced_run(pipe: TokenCriticPipeline, made: ImageSet) -> TracedRun:
+def _traced_run(pipe: TokenCriticPipeline, made: ImageSet) -> TracedRun:
     """The steps as pictures know them, with the name of what is distrusted by."""
     if made.trace is None:
         raise InputError("the steps of these images are not known: they were chosen among candidates")
@@ -40,7 +208,7 @@ def traced_run(pipe: TokenCriticPipeline, made: ImageSet) -> TracedRun:
 
 def animation(pipe: TokenCriticPipeline, made: ImageSet) -> bytes:
     """The steps of the first images as a GIF."""
-    run = traced_run(pipe, made)
+    run = _traced_run(pipe, made)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "steps.gif"
         write_steps(file, run, pipe.tokenizer, pipe.names(made.labels[: run.num_images]))
@@ -50,7 +218,7 @@ def animation(pipe: TokenCriticPipeline, made: ImageSet) -> bytes:
 def step_facts(made: ImageSet, image: int) -> list[tuple[int, int, int]]:
     """Each step of an image: its number, from 1 on, and how many tokens are hidden and re-masked; [] if not known."""
     steps = made.trace.steps if made.trace is not None else []
-    if not steps or not 0 <= image < len(steps[0].proposal):
+    if not steps or image >= len(steps[0].proposal):
         return []
     return [(step.index, int(step.hidden[image].sum()), int(step.remasked[image].sum())) for step in steps]
 
@@ -59,23 +227,22 @@ def steps_sheet(pipe: TokenCriticPipeline, made: ImageSet, image: int) -> Image.
     """Every step of one image in one picture: a column for each step, a row each for proposal, scores and hidden tokens."""
     if not step_facts(made, image):
         raise InputError("the steps of this image are not known")
-    run = traced_run(pipe, made)
-    rows = step_panels(run.steps, [image], pipe.tokenizer, ROOM, run.scale)[:, :, 0]
+    run = _traced_run(pipe, made)
+    rows = step_panels(run.steps, [image], pipe.tokenizer, _ROOM, run.scale)[:, :, 0]
     return Image.fromarray(np.concatenate([np.concatenate(list(row), axis=1) for row in rows]))
 
 
-def panel(pipe: TokenCriticPipeline, made: ImageSet, *, scored: bool = False, region: Tensor | None = None) -> str:
+def _panel(pipe: TokenCriticPipeline, made: ImageSet, *, scored: bool = False, region: Tensor | None = None) -> str:
     """The address of the first image at a panel's size, with the tokenizer's margin, so that tokens divide it evenly.
 
     scored: under the critic's scores, which must be there. region: (n,) bool, greyed.
     """
     grid = grid_of(pipe.tokenizer)
-    pixels, size = decode_for_panels(made.tokens[:1], pipe.tokenizer, ROOM)
+    pixels, size = decode_for_panels(made.tokens[:1], pipe.tokenizer, _ROOM)
     if scored:
         assert made.scores is not None
         pixels = score_panels(pixels, made.scores[:1].numpy(), grid)
     pixels = magnify(pixels, size)
     if region is not None:
-        hidden = region[None].numpy()
-        pixels = hidden_panels(pixels, hidden, np.zeros_like(hidden), grid)
-    return data_uri(png(Image.fromarray(pixels[0])))
+        pixels = hidden_panels(pixels, region[None].numpy(), None, grid)
+    return _data_uri(png(Image.fromarray(pixels[0])))

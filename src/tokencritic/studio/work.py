@@ -1,10 +1,11 @@
 """What a job does: the pipeline's calls with a watcher at each step, what comes of them, and the same as a command line."""
 
-import dataclasses
+import io
 import shlex
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from PIL import Image
@@ -80,14 +81,8 @@ class Generate(Work):
     variants: tuple[SamplingSettings, ...]
 
     def carry_out(self, pipe: TokenCriticPipeline, watch: Watcher) -> Result:
-        sets: list[ImageSet] = []
-        total = sum(settings.steps for settings in self.variants)
-        for settings in self.variants:
-            before = sum(made.settings.steps for made in sets)
-            # Images are not decoded on the way where times are compared.
-            steps = _Steps(watch, settings, len(self.labels), before, total, shown=len(self.variants) == 1)
-            sets.append(_make(pipe, self.labels, self.seed, settings, steps))
-        return Result(tuple(sets))
+        steps = _Steps(watch, self.variants, len(self.labels))
+        return Result(tuple(_make(pipe, self.labels, self.seed, settings, steps) for settings in self.variants))
 
     def command(self, pipe: TokenCriticPipeline, model: str, made: ImageSet) -> str:
         words = ["sample", model, "--num", str(len(self.labels)), "--seed", str(self.seed)]
@@ -124,7 +119,7 @@ class Change(Work):
         if self.settings is None:
             return Result((), self.picture, before)
         given = Given(tokens, self.ratio, region)
-        after = _make(pipe, labels, self.seed, self.settings, _Steps(watch, self.settings), given)
+        after = _make(pipe, labels, self.seed, self.settings, _Steps(watch, [self.settings]), given)
         return Result((after,), self.picture, before, region)
 
     def command(self, pipe: TokenCriticPipeline, model: str, made: ImageSet) -> str:
@@ -137,24 +132,17 @@ class Change(Work):
 class _Steps:
     """Given to a pipeline as `on_step=`: the steps are told to a watcher, and those of the first images recorded.
 
-    num: how many images are made. before, total: steps of the whole job before these, and in all. shown: whether images may
-    be shown as they form. A step of a batch counts by the batch's share of all images and candidates.
+    variants: the settings of the whole job, each of which is begun with `begin`. num: how many images each of them makes.
+    A step of a batch counts by the batch's share of all images and candidates.
     """
 
-    def __init__(
-        self,
-        watch: Watcher,
-        settings: SamplingSettings,
-        num: int = 1,
-        before: int = 0,
-        total: int | None = None,
-        *,
-        shown: bool = True,
-    ) -> None:
-        self.watch, self.total, self.done = watch, total or settings.steps, float(before)
+    def __init__(self, watch: Watcher, variants: Sequence[SamplingSettings], num: int = 1) -> None:
+        self.watch, self.num, self.alone = watch, num, len(variants) == 1
+        self.total, self.done = sum(settings.steps for settings in variants), 0.0
+
+    def begin(self, settings: SamplingSettings) -> None:
         self.trace = Trace(MOST_IMAGES) if settings.candidates == 1 else None  # of several, the chosen one is not known
-        self.shown = shown and self.trace is not None
-        self._rows, self._index = num * settings.candidates, 0
+        self._rows, self._index = self.num * settings.candidates, 0
 
     def __call__(self, proposal: Proposal, scores: Tensor | None, mask: Tensor) -> None:
         if self.trace is not None:
@@ -162,7 +150,9 @@ class _Steps:
         index = proposal.step.index
         since = self._index if index > self._index else 0  # a step that is not later belongs to the next batch
         self.done, self._index = self.done + (index - since) * len(proposal.tokens) / self._rows, index
-        self.watch(round(self.done, 6), self.total, proposal.tokens if self.shown else None)
+        # Images are not decoded on the way where times are compared.
+        shown = self.alone and self.trace is not None
+        self.watch(round(self.done, 6), self.total, proposal.tokens if shown else None)
 
 
 def _make(
@@ -174,18 +164,28 @@ def _make(
     given: Given | None = None,
 ) -> ImageSet:
     """New images, or given ones refined or edited, with their cost."""
+    steps.begin(settings)
     start = time.perf_counter()
     tokens = pipe.sample_tokens(labels, seed, settings, given, on_step=steps)
     seconds = time.perf_counter() - start
     refine_ratio = given.ratio if given is not None and given.region is None else None
-    made, trace = _image_set(pipe, settings, labels, tokens), steps.trace if pipe.tokenizer.grid else None
-    return dataclasses.replace(made, trace=trace, nfe=pipe.nfe(settings, refine_ratio), seconds=seconds)
+    trace = steps.trace if pipe.tokenizer.grid else None
+    return _image_set(pipe, settings, labels, tokens, trace, pipe.nfe(settings, refine_ratio), seconds)
 
 
-def _image_set(pipe: TokenCriticPipeline, settings: SamplingSettings, labels: Tensor, tokens: Tensor) -> ImageSet:
-    """Tokens (b, n) with their images, and the critic's scores of them."""
+def _image_set(
+    pipe: TokenCriticPipeline, settings: SamplingSettings, labels: Tensor, tokens: Tensor, *cost: Any
+) -> ImageSet:
+    """Tokens (b, n) with their images, and the critic's scores of them. cost: the fields of `ImageSet` after the scores."""
     scores = None if pipe.critic is None else pipe.critic_scores(tokens, labels)
-    return ImageSet(settings, tuple(labels.tolist()), tuple(pipe.images(tokens)), tokens, scores)
+    return ImageSet(settings, tuple(labels.tolist()), tuple(pipe.images(tokens)), tokens, scores, *cost)
+
+
+def png(image: Image.Image) -> bytes:
+    """The bytes of a PNG file."""
+    file = io.BytesIO()
+    image.save(file, "PNG")
+    return file.getvalue()
 
 
 def fit(pipe: TokenCriticPipeline, picture: Image.Image) -> Image.Image:

@@ -50,13 +50,6 @@ def tokens_touched(pixels: Tensor, tokenizer: ImageTokenizer) -> Tensor:
     return cells.any(3).any(1).flatten()
 
 
-def pixels_of(tokens: Tensor, tokenizer: ImageTokenizer) -> Tensor:
-    """The pixels of some tokens (n,) bool: (h, w) bool."""
-    side = token_side(tokenizer)
-    whole = tokens.view(grid_of(tokenizer)).repeat_interleave(side, 0).repeat_interleave(side, 1)
-    return F.pad(whole, (-tokenizer.margin,) * 4)  # the outer tokens reach over the margin
-
-
 def move(images: Tensor, right: int, down: int) -> tuple[Tensor, Tensor]:
     """Images moved by so many pixels, negative to the left and up; and the pixels that became empty, (h, w) bool.
 
