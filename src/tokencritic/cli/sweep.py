@@ -33,7 +33,7 @@ def main(arguments: list[str]) -> None:
     axes["reject_by"] = {None: [given.reject_by]}
     with joined(check_device(given.device)) as ranks:
         pipe = load_model(given)
-        settings = settings_grid(given.samplers, axes, pipe.sampling.for_sampler)
+        settings = [pipe.sampling.opened(one) for one in settings_grid(given.samplers, axes, pipe.sampling.for_sampler)]
         sets = sample_sets(given, pipe)
         for one in settings:
             check_settings(pipe, one)

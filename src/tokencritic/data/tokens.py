@@ -87,10 +87,10 @@ def read_facts(folder: Path) -> dict[str, Any] | None:
     return _check_facts(file, read_json(file)) if file.is_file() else None
 
 
-def _check_facts(file: Path, facts: dict[str, Any]) -> dict[str, Any]:
+def _check_facts(file: Path, facts: Any) -> dict[str, Any]:
     kinds = {"tokenizer_fingerprint": str, "codebook_size": int, "grid": list, "class_names": list, "rows": int}
     for name, kind in kinds.items():
-        if not isinstance(facts.get(name), kind):
+        if not isinstance(facts, dict) or not isinstance(facts.get(name), kind):
             raise InputError(f"{file} has no {name} of type {kind.__name__}; expected a file that tokenizing wrote")
     if len(facts["grid"]) != 2 or not all(isinstance(side, int) and side > 0 for side in facts["grid"]):
         raise InputError(f"{file} has grid {facts['grid']}; expected [height, width]")

@@ -41,7 +41,7 @@ def comparison_lines(pipe: TokenCriticPipeline, steps: int, candidates: Sequence
     steps: T. candidates: of rejection; the paper's acceptance rates of 20 % and 10 % are 5 and 10.
     """
     once, twice = (
-        _lines(pipe, lambda settings, count=count: dataclasses.replace(settings, steps=count))
+        _lines(pipe, lambda settings, count=count: pipe.sampling.opened(dataclasses.replace(settings, steps=count)))
         for count in (steps, 2 * steps)
     )
     baseline, critic = once.pop("confidence"), once.get("critic")
