@@ -11,14 +11,13 @@ import tempfile
 from pathlib import Path
 
 import torch
-from tokencritic.training.critic_task import CriticObjective, CriticTask
-from tokencritic.training.optimizer import OptimizerSettings
 from torch import Tensor, nn
 
 from tokencritic import ConfidenceScorer, Critic, CriticConfig, CriticScorer, as_generator, sample
 from tokencritic.data.tokens import TokenArrays
 from tokencritic.training.loop import train
-from tokencritic.training.settings import TrainingSettings
+from tokencritic.training.settings import OptimizerSettings, TrainingSettings
+from tokencritic.training.token_tasks import CriticObjective, CriticTask
 
 NUM_TOKENS, CODES, STEPS = 16, 8, 6
 
