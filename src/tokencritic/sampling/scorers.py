@@ -147,18 +147,6 @@ class RandomOrderScorer(NamedScorer, name="random-order"):
 
 
 @dataclass(frozen=True)
-class RasterScorer(NamedScorer, name="raster"):
-    """Tokens are kept row by row from the top, as an autoregressive model samples them."""
-
-    def score(self, proposal: Proposal) -> Tensor:
-        order = -torch.arange(proposal.tokens.shape[1], device=proposal.tokens.device).float()
-        return torch.where(proposal.mask, order, torch.inf)
-
-    def revokes(self, step: Step) -> bool:
-        return False
-
-
-@dataclass(frozen=True)
 class HaltonScorer(NamedScorer, name="halton"):
     """Tokens are kept in the order of a Halton sequence over the grid, which spreads each step's tokens evenly.
 

@@ -83,7 +83,6 @@ SAMPLERS: dict[str, Sampler] = {
         Sampler(
             "random-order", "Random order", "#009E73", "a random order", score_title="random score", compared=False
         ),
-        Sampler("raster", "Raster order", "#56B4E9", "row by row from the top", score_title="order"),
         Sampler("halton", "Halton order", "#000000", "an evenly spread order", score_title="order", compared=False),
     )
 }
