@@ -110,7 +110,7 @@ def distribute(model: nn.Module, ranks: Ranks, how: Literal["ddp", "fsdp"]) -> n
 
 
 def unwrapped(network: Any) -> Any:
-    """The model inside DDP's wrapper, which hides its attributes."""
+    """The model that DDP wraps; the wrapper hides its attributes."""
     return network.module if isinstance(network, DistributedDataParallel) else network
 
 
