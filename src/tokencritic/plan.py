@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tokencritic.errors import InputError
 
@@ -83,7 +84,8 @@ def in_window(window: tuple[float, float], step: Step) -> bool:
     return end < step.time <= start
 
 
-def check_window(window: tuple[float, float]) -> None:
+def check_window(window: Any) -> None:
     """A critic window is (start, end) with 0 <= end < start <= 1."""
-    if len(window) != 2 or not 0 <= window[1] < window[0] <= 1:
+    pair = isinstance(window, tuple) and len(window) == 2 and all(isinstance(time, int | float) for time in window)
+    if not pair or not 0 <= window[1] < window[0] <= 1:
         raise InputError(f"critic_window is {window}; it must be a start and an end with 0 <= end < start <= 1")

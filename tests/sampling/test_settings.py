@@ -336,3 +336,11 @@ def test_a_default_window_is_widened_for_few_steps_and_a_given_one_is_not():
     given = model.changed(steps=3, critic_window=(0.2, 0.0))
     with pytest.raises(InputError, match=r"critic_window is 0\.2 0; it contains none of 3 steps"):
         given.check_critic_window(196)
+
+
+@pytest.mark.parametrize("window", [0.5, None, (1.0,), ("a", "b"), (0.2, 0.8), (1.2, 0.0)])
+def test_a_critic_window_is_a_start_and_an_end(window):
+    model = ModelSettings(SamplingSettings(sampler="critic"), 196, has_critic=True)
+    for resolve in (lambda **change: SamplingSettings(**change), model.changed, model.for_refinement):
+        with pytest.raises(InputError, match="critic_window is .*; it must be a start and an end"):
+            resolve(critic_window=window)
