@@ -342,5 +342,5 @@ def test_a_default_window_is_widened_for_few_steps_and_a_given_one_is_not():
 def test_a_critic_window_is_a_start_and_an_end(window):
     model = ModelSettings(SamplingSettings(sampler="critic"), 196, has_critic=True)
     for resolve in (lambda **change: SamplingSettings(**change), model.changed, model.for_refinement):
-        with pytest.raises(InputError, match="critic_window is .*; it must be a start and an end"):
+        with pytest.raises(InputError, match=r"critic_window is .*; it must be a start and an end"):
             resolve(critic_window=window)

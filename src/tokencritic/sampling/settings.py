@@ -290,8 +290,7 @@ class ModelSettings:
             raise InputError(f"sampler is {sampler}, which knows only tokens it sampled itself; refine with {able}")
         if not self.has_critic and sampler is None:
             raise InputError("the model has no critic to say which tokens to refine")
-        window = changes.get("critic_window", (1, 0))
-        check_window(window)
+        check_window(window := changes.get("critic_window", (1, 0)))
         if window[0] != 1:
             raise InputError(
                 f"critic_window is {changes['critic_window']}; refinement starts with the critic: start at 1"
