@@ -86,6 +86,8 @@ def in_window(window: tuple[float, float], step: Step) -> bool:
 
 def check_window(window: Any) -> None:
     """A critic window is (start, end) with 0 <= end < start <= 1."""
-    pair = isinstance(window, tuple | list) and len(window) == 2 and all(isinstance(time, int | float) for time in window)
+    pair = (
+        isinstance(window, tuple | list) and len(window) == 2 and all(isinstance(time, int | float) for time in window)
+    )
     if not pair or not 0 <= window[1] < window[0] <= 1:
         raise InputError(f"critic_window is {window}; it must be a start and an end with 0 <= end < start <= 1")
