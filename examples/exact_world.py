@@ -15,7 +15,7 @@ import torch
 from markov_world import MarkovWorld
 
 from tokencritic import ConfidenceScorer, CriticScorer, RandomOrderScorer, SamplingSettings, sample
-from tokencritic.sampling.scorers import make_scorer
+from tokencritic.sampling.scorers import Judges, make_scorer
 from tokencritic.sampling.settings import SAMPLERS
 
 STEPS = [1, 2, 3, 4, 6, 8]
@@ -31,7 +31,7 @@ def scorers(world: MarkovWorld, steps: int) -> dict[str, list]:
     return {
         "random-order": [RandomOrderScorer()],
         "confidence": [ConfidenceScorer(noise) for noise in (0, 2, 4.5, 8, 12, 20, 40, 80, 160)],
-        "random-remask": [make_scorer(settings.with_open_window(world.num_tokens), None) for settings in windows],
+        "random-remask": [make_scorer(settings.with_open_window(world.num_tokens), Judges()) for settings in windows],
         "critic": critics + [CriticScorer(world.critic, noise, "gumbel") for noise in (0.3, 0.6, 1, 2)],
     }
 

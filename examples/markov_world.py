@@ -13,7 +13,7 @@ from itertools import product
 import torch
 from torch import Tensor
 
-from tokencritic.contracts import MaskedGenerator, TokenCritic
+from tokencritic.contracts import FeatureCritic, Features, MaskedGenerator, TokenCritic
 from tokencritic.errors import InputError
 from tokencritic.randomness import torch_rng
 
@@ -37,7 +37,7 @@ class MarkovWorld(MaskedGenerator):
         if rows > 2**20:
             raise InputError(f"num_tokens is {self.num_tokens} and states {states}: {rows} rows are too many to list")
         sizes = {"codebook_size": states, "mask_id": states, "num_classes": num_classes}
-        vars(self).update(sizes)  # of the contract; the dataclass is frozen
+        vars(self).update(sizes | {"num_features": 1, "feature_width": 2})  # of the contract; the dataclass is frozen
 
     @classmethod
     def random(cls, num_tokens: int, states: int, classes: int = 1, seed: int = 0, error: float = 0.0) -> "MarkovWorld":
@@ -50,10 +50,26 @@ class MarkovWorld(MaskedGenerator):
         """The generator: exact log p(x_j | visible tokens, class). (b, n) -> (b, n, states)."""
         return self.look_up(self.log_marginals, masked_tokens, labels)
 
+    def logits_with_features(
+        self, masked_tokens: Tensor, labels: Tensor | None, positions: Tensor
+    ) -> tuple[Tensor, Features]:
+        """The features are what the generator sees: the tokens and the class."""
+        classes = torch.zeros(len(masked_tokens)) if labels is None else labels
+        seen = torch.stack([masked_tokens, classes[:, None].expand_as(masked_tokens)], dim=-1)
+        return self.logits_at(masked_tokens, labels, positions), (seen.float(),)
+
+    def identity(self) -> str:
+        return "MarkovWorld"
+
     @cached_property
     def critic(self) -> "BayesCritic":
         """The critic that knows this generator."""
         return BayesCritic(self)
+
+    @cached_property
+    def inline_critic(self) -> "BayesInlineCritic":
+        """The inline critic that knows this generator."""
+        return BayesInlineCritic(self)
 
     def look_up(self, table: Tensor, tokens: Tensor, labels: Tensor | None) -> Tensor:
         """What a table (classes, rows, ...) has for tokens (b, n) of some classes, class 0 if labels is None: (b, ...)."""
@@ -106,21 +122,63 @@ class MarkovWorld(MaskedGenerator):
 
         p(m | x-hat_0) is proportional to p(m) p(visible tokens) prod over hidden j of p_theta(x-hat_0,j | visible tokens).
         """
-        images = self.sequences[self.complete]  # i n
-        kept = torch.zeros(self.num_classes, len(images), self.num_tokens, dtype=torch.float64)
-        total = torch.zeros(self.num_classes, len(images), dtype=torch.float64)
-        log_marginals = self.log_marginals.double()
+        kept = torch.zeros(self.num_classes, int(self.complete.sum()), self.num_tokens, dtype=torch.float64)
+        total = kept[..., 0].clone()
         for bits, weight in self.mask_probabilities().items():
             mask = torch.tensor(bits)
-            rows = self.row(images.masked_fill(mask, self.mask_id))  # i
-            codes = images[None, ..., None].expand(self.num_classes, -1, -1, 1)
-            sampled = log_marginals[:, rows].gather(-1, codes)[..., 0]
-            likelihood = weight * self.probabilities[:, rows] * sampled[..., mask].sum(-1).exp()  # c i
+            likelihood = weight * self.filling_likelihood(mask)  # c i
             total += likelihood
             kept += likelihood[..., None] * ~mask
         logits = torch.zeros(self.num_classes, len(self.sequences), self.num_tokens)
         logits[:, self.complete] = (kept / total[..., None]).logit().float()
         return logits
+
+    def filling_likelihood(self, mask: Tensor) -> Tensor:
+        """p(x-hat_0 | m): true tokens where the mask (n,) is False, filled in by the generator elsewhere. (classes, images)."""
+        images = self.sequences[self.complete]  # i n
+        rows = self.row(images.masked_fill(mask, self.mask_id))  # i
+        codes = images[None, ..., None].expand(self.num_classes, -1, -1, 1)
+        sampled = self.log_marginals.double()[:, rows].gather(-1, codes)[..., 0]
+        return self.probabilities[:, rows] * sampled[..., mask].sum(-1).exp()
+
+    @cached_property
+    def inline_critic_logits(self) -> Tensor:
+        """(classes, rows, n) float32 at visible tokens: the minimum of `inline_critic_loss` with one fill.
+
+        A masked image is known up to which m its tokens were filled in under. The loss adds o(a, b), the log-odds of a originals
+        among a + b visible tokens, so its minimum f solves sum over m of p(m | row) (sigmoid(f + o) - [j is original]) = 0.
+        """
+        n, rows = self.num_tokens, len(self.sequences)
+        visible = self.sequences != self.mask_id  # rows n
+        pair_probabilities = self._count_probabilities()[:, (~visible).sum(1)]  # first count, rows
+        weights = torch.zeros(self.num_classes, n + 1, rows, dtype=torch.float64)  # by the number of visible originals
+        kept = torch.zeros(self.num_classes, rows, n, dtype=torch.float64)
+        for bits in product([False, True], repeat=n):
+            mask = torch.tensor(bits)
+            image_likelihood = self.filling_likelihood(mask).reshape(-1, *[self.codebook_size] * n)
+            for axis in range(1, n + 1):  # a hidden token may have been any
+                hidden = image_likelihood.sum(axis, keepdim=True)
+                image_likelihood = torch.cat([image_likelihood, hidden], dim=axis)
+            likelihood = image_likelihood.flatten(1) * pair_probabilities[sum(bits)] / math.comb(n, sum(bits))  # c rows
+            originals = (visible & ~mask).sum(1)
+            weights.scatter_add_(1, originals.expand(self.num_classes, 1, rows), likelihood[:, None])
+            kept += likelihood[..., None] * ~mask
+        counts = torch.arange(n + 1)[:, None]
+        offsets = ((counts + 0.5) / (visible.sum(1) - counts + 0.5).clamp(min=0.5)).log()[..., None]  # a rows 1
+        low, high = torch.full_like(kept, -40.0), torch.full_like(kept, 40.0)
+        for _ in range(60):  # the left side grows with f
+            middle = (low + high) / 2
+            expected = (weights[..., None] * (middle[:, None] + offsets).sigmoid()).sum(1)  # c rows n
+            low, high = torch.where(expected < kept, middle, low), torch.where(expected < kept, high, middle)
+        return middle.float()
+
+    def _count_probabilities(self) -> Tensor:
+        """p(k, l) of the first and the last count of hidden tokens in `inline_critic_loss`: (n + 1, n + 1) float64."""
+        n, grid = self.num_tokens, torch.arange(2000, dtype=torch.float64).add(0.5) / 2000
+        first, later = grid[:, None], grid[:, None] + (1 - grid[:, None]) * grid
+        k, last = (torch.ceil(n * torch.cos(math.pi / 2 * t)).long() for t in (first.expand_as(later), later))
+        pairs = (k * (n + 1) + last.clamp(max=n - 1)).flatten().bincount(minlength=(n + 1) ** 2)
+        return pairs.reshape(n + 1, n + 1).double() / pairs.sum()
 
     def mask_probabilities(self) -> dict[tuple[bool, ...], float]:
         """p(m) in training: t ~ U(0, 1), then ceil(gamma(t) n) tokens hidden at random; each mask, True = hidden."""
@@ -149,3 +207,15 @@ class BayesCritic(TokenCritic):
 
     def __call__(self, tokens: Tensor, labels: Tensor | None, mask: Tensor | None = None, /) -> Tensor:
         return self.world.look_up(self.world.critic_logits, tokens, labels)
+
+
+class BayesInlineCritic(FeatureCritic):
+    """The exact inline critic of a world, a table over what the generator sees."""
+
+    def __init__(self, world: MarkovWorld) -> None:
+        self.world, self.generator_identity = world, world.identity()
+        self.num_features, self.feature_width = world.num_features, world.feature_width
+
+    def __call__(self, features: Features, /) -> Tensor:
+        tokens, labels = features[0].long().unbind(-1)
+        return self.world.look_up(self.world.inline_critic_logits, tokens, labels[:, 0])

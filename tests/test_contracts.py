@@ -19,6 +19,7 @@ from tokencritic.contracts import (
     evaluating,
 )
 from tokencritic.errors import InputError
+from tokencritic.guidance import guided as guided_by
 from tokencritic.models.critic import Critic
 from tokencritic.models.generator import Generator
 from tokencritic.models.transformer import TransformerConfig
@@ -85,14 +86,14 @@ def test_a_subclass_of_the_generator_states_only_what_differs():
     assert generator.logits_at(tokens, LABELS, mask).equal(logits[mask])
     indices = torch.tensor([[0, 8], [3, 3], [5, 1], [7, 2]])
     assert generator.logits_at(tokens, LABELS, indices).equal(torch.stack([logits[i, indices[i]] for i in range(4)]))
-    assert generator.guided(1) is generator
+    assert guided_by(generator, 1) is generator
 
 
 def test_guidance_is_the_formula_for_every_generator_with_a_null_class():
     generator, (tokens, mask) = GuidableGenerator(), masked()
     null = generator(tokens, torch.full_like(LABELS, CLASSES))
     expected = null + 2.5 * (generator(tokens, LABELS) - null)
-    guided = generator.guided(2.5)
+    guided = guided_by(generator, 2.5)
     torch.testing.assert_close(guided(tokens, LABELS), expected)
     torch.testing.assert_close(guided.logits_at(tokens, LABELS, mask), expected[mask])
     assert (guided.num_tokens, guided.codebook_size, guided.mask_id) == (NUM_TOKENS, CODES, CODES)
@@ -100,7 +101,7 @@ def test_guidance_is_the_formula_for_every_generator_with_a_null_class():
     with pytest.raises(InputError, match=r"guidance is 2\.5 but labels is None"):
         guided(tokens, None)
     with pytest.raises(InputError, match=r"guidance is 2\.5 but the generator was made without null_class"):
-        TableGenerator().guided(2.5)
+        guided_by(TableGenerator(), 2.5)
 
 
 def test_a_scorer_adds_no_noise_and_may_revoke_by_default():

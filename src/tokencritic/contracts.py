@@ -14,11 +14,13 @@ import torch
 from torch import Tensor, nn
 
 from tokencritic.errors import InputError
-from tokencritic.masking import put, take
+from tokencritic.masking import hide_lowest, put, take
 from tokencritic.plan import Step
 from tokencritic.randomness import Use, uniforms
 
 _OUTSIDE = Step()  # of a proposal that was not made in the loop
+
+Features = tuple[Tensor, ...]
 
 
 class Part:
@@ -77,6 +79,10 @@ class Trunk(nn.Module):
         """
 
     @abstractmethod
+    def with_features(self, tokens: Tensor, labels: Tensor | None, positions: Tensor) -> tuple[Tensor, Features]:
+        """The vectors of `forward`, and what enters each block: one (b, n, width) for every block."""
+
+    @abstractmethod
     def first_layers(self, layers: int, dropout: float) -> "Trunk":
         """A copy of this trunk that ends after its first `layers` blocks: what a critic starts from."""
 
@@ -86,6 +92,7 @@ class MaskedGenerator(Part):
 
     num_tokens, codebook_size: N and K. mask_id: the token that means hidden. num_classes: 0 without classes.
     null_class: whether the label `num_classes` stands for no class, for classifier-free guidance.
+    num_features, feature_width: of what `logits_with_features` gives to an inline critic; 0 without.
     """
 
     num_tokens: int
@@ -93,6 +100,8 @@ class MaskedGenerator(Part):
     mask_id: int
     num_classes: int = 0
     null_class: bool = False
+    num_features: int = 0
+    feature_width: int = 0
 
     @property
     def num_labels(self) -> int:
@@ -110,44 +119,23 @@ class MaskedGenerator(Part):
         """
         return take(self(masked_tokens, labels), positions)
 
+    def logits_with_features(
+        self, masked_tokens: Tensor, labels: Tensor | None, positions: Tensor
+    ) -> tuple[Tensor, Features]:
+        """The logits of `logits_at` and, from the same evaluation, `num_features` tensors (b, n, feature_width)."""
+        raise InputError(
+            f"the generator, a {type(self).__name__}, gives no features for an inline critic; subclass MaskedGenerator, "
+            "override logits_with_features, and set num_features and feature_width"
+        )
+
+    def features(self, masked_tokens: Tensor, labels: Tensor | None) -> Features:
+        """The features alone, without logits."""
+        nowhere = torch.empty(len(masked_tokens), 0, dtype=torch.int64, device=masked_tokens.device)
+        return self.logits_with_features(masked_tokens, labels, nowhere)[1]
+
     def critic_trunk(self, layers: int, dropout: float) -> Trunk | None:
         """A copy of the first layers of the generator's trunk, to start a critic from; None for a generator without one."""
         return None
-
-    def guided(self, guidance: float) -> "MaskedGenerator":
-        """This generator with classifier-free guidance of a fixed scale; 1 is none."""
-        if guidance == 1:
-            return self
-        if not self.null_class:
-            raise InputError(
-                f"guidance is {guidance} but the generator was made without null_class; only 1 is possible"
-            )
-        return _GuidedGenerator(self, guidance)
-
-
-class _GuidedGenerator(MaskedGenerator):
-    """A generator seen through guidance: null + w (class - null), both evaluations in one batch."""
-
-    def __init__(self, generator: MaskedGenerator, guidance: float) -> None:
-        self.generator, self.guidance = generator, guidance
-        self.num_tokens, self.codebook_size = generator.num_tokens, generator.codebook_size
-        self.mask_id, self.num_classes = generator.mask_id, generator.num_classes
-
-    @property
-    def networks(self) -> tuple[nn.Module, ...]:
-        return self.generator.networks
-
-    def __call__(self, masked_tokens: Tensor, labels: Tensor | None, /) -> Tensor:
-        everywhere = torch.ones_like(masked_tokens, dtype=torch.bool)
-        return self.logits_at(masked_tokens, labels, everywhere).unflatten(0, masked_tokens.shape)
-
-    def logits_at(self, masked_tokens: Tensor, labels: Tensor | None, positions: Tensor) -> Tensor:
-        if labels is None:
-            raise InputError(f"guidance is {self.guidance} but labels is None; give one label per image")
-        both = torch.cat([labels, torch.full_like(labels, self.num_classes)])
-        twice = torch.cat([masked_tokens, masked_tokens]), both, torch.cat([positions, positions])
-        with_class, without = self.generator.logits_at(*twice).chunk(2)
-        return without + self.guidance * (with_class - without)
 
 
 class TokenCritic(Part):
@@ -166,6 +154,32 @@ class TokenCritic(Part):
     @abstractmethod
     def __call__(self, tokens: Tensor, labels: Tensor | None, mask: Tensor | None = None, /) -> Tensor:
         """tokens: (b, n) int64; labels: (b,) int64 or None; mask: (b, n) bool, if `reads_mask`. Returns (b, n) logits."""
+
+
+class FeatureCritic(Part):
+    """An inline critic: a callable from the generator's features to one logit per token, higher = more likely an original.
+
+    num_features, feature_width: of the features that it reads. generator_identity: of the generator that it was trained for.
+    """
+
+    num_features: int
+    feature_width: int
+    generator_identity: str
+
+    @abstractmethod
+    def __call__(self, features: Features, /) -> Tensor:
+        """features: `num_features` tensors (b, n, feature_width) of a partly hidden image. Returns (b, n) logits."""
+
+    def check(self, generator: MaskedGenerator) -> None:
+        """Raises InputError unless the features are of the generator that the critic was trained for."""
+        if not generator.num_features:
+            generator.logits_with_features(*[torch.empty(0, 0, dtype=torch.int64)] * 3)  # raises, and says what to do
+        read, given = (self.num_features, self.feature_width), (generator.num_features, generator.feature_width)
+        if read != given:
+            raise InputError(f"the inline critic reads {read[0]} features of width {read[1]}; the generator's: {given}")
+        if self.generator_identity != (theirs := generator.identity()):
+            pair = f"generator {self.generator_identity[:16]}, and this one is {theirs[:16]}"
+            raise InputError(f"the inline critic was trained for {pair}; train one for it")
 
 
 class ImageTokenizer(Part):
@@ -211,6 +225,7 @@ class Proposal:
     tokens: (b, n) int64, nothing hidden. mask: (b, n) bool, True where the token has just been sampled.
     labels: (b,) int64 or None. seeds: (b,) int64, one random stream per image. step: where in the loop this is.
     positions, logits: where logits were computed and what they are (see `MaskedGenerator.logits_at`); None for given tokens.
+    features: of the same evaluation, if the scorer needs them; of given tokens, from one of their own.
     """
 
     tokens: Tensor
@@ -220,14 +235,20 @@ class Proposal:
     step: Step = _OUTSIDE
     positions: Tensor | None = None
     logits: Tensor | None = None
+    features: Features | None = None
 
     @classmethod
     def given(
-        cls, tokens: Tensor, labels: Tensor | None, seeds: Tensor | None = None, step: Step = _OUTSIDE
+        cls,
+        tokens: Tensor,
+        labels: Tensor | None,
+        seeds: Tensor | None = None,
+        step: Step = _OUTSIDE,
+        features: Features | None = None,
     ) -> "Proposal":
         """Complete tokens (b, n) that nobody sampled here, all of them to be judged."""
         seeds = torch.zeros(len(tokens), dtype=torch.int64, device=tokens.device) if seeds is None else seeds
-        return cls(tokens, torch.ones_like(tokens, dtype=torch.bool), labels, seeds, step)
+        return cls(tokens, torch.ones_like(tokens, dtype=torch.bool), labels, seeds, step, features=features)
 
     def log_probs(self) -> Tensor:
         """log p_theta of each token just sampled, at temperature 1; +inf where the token was visible. (b, n) float32."""
@@ -271,6 +292,17 @@ class Scorer:
     def revokes(self, step: Step) -> bool:
         """Whether a visible token may be re-masked at a step."""
         return True
+
+    def needs_features(self, step: Step) -> bool:
+        """Whether `score` reads the generator's features at a step."""
+        return False
+
+    def select(self, noisy: Tensor, proposal: Proposal, free: Tensor, num_masked: Tensor) -> Tensor:
+        """The mask (b, n) that hides exactly num_masked (b,) tokens of each image.
+
+        noisy: (b, n), the scores with their noise, +inf where a token is not free (b, n).
+        """
+        return hide_lowest(noisy, num_masked)
 
     def check(self, generator: MaskedGenerator) -> None:
         """Raises InputError if this scorer cannot judge what the generator makes."""

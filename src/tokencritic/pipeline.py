@@ -4,6 +4,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -13,15 +14,17 @@ import torch
 from torch import Tensor
 
 from tokencritic.adapters import as_classifier, as_critic, as_generator, as_tokenizer
-from tokencritic.contracts import Proposal, evaluating
+from tokencritic.contracts import FeatureCritic, Proposal, evaluating
+from tokencritic.cost import relative_costs
 from tokencritic.errors import InputError, as_integers
+from tokencritic.guidance import guided
 from tokencritic.image_forms import to_images, to_pil
 from tokencritic.pipeline_folder import KINDS, read_folder, write_folder
 from tokencritic.pretrained import place_of
 from tokencritic.randomness import as_seeds
 from tokencritic.sampling.loop import OnStep
 from tokencritic.sampling.rejection import best_among, best_of, choose_ranker
-from tokencritic.sampling.scorers import CriticScorer, make_scorer
+from tokencritic.sampling.scorers import CriticScorer, Judges, make_scorer
 from tokencritic.sampling.settings import REFINEMENT_RATIO, ModelSettings, SamplingSettings
 from tokencritic.sampling.starts import Seeds, edit, refine, sample
 
@@ -44,9 +47,9 @@ class Given:
 class TokenCriticPipeline:
     """`pipe(class_labels=[...])` makes images.
 
-    tokenizer, generator, critic (or None), classifier (or None): by the contracts of `contracts.py`, or plain objects that
-    `adapters.py` makes whole. class_names: one per class, or none at all. defaults: how to sample unless a call says otherwise.
-    folder: where the model lies, with what tuning found for it.
+    tokenizer, generator, and critic, classifier, inline_critic or None: by the contracts of `contracts.py`, or plain objects
+    that `adapters.py` makes whole. class_names: one per class, or none at all. defaults: how to sample unless a call says
+    otherwise. folder: where the model lies, with what tuning found for it.
     """
 
     def __init__(
@@ -55,6 +58,7 @@ class TokenCriticPipeline:
         generator: Any,
         critic: Any | None = None,
         classifier: Any | None = None,
+        inline_critic: FeatureCritic | None = None,
         class_names: Sequence[str] = (),
         defaults: SamplingSettings | None = None,
         folder: Path | None = None,
@@ -62,6 +66,9 @@ class TokenCriticPipeline:
         self.tokenizer, self.generator = as_tokenizer(tokenizer), as_generator(generator)
         self.critic = None if critic is None else as_critic(critic)
         self.classifier = None if classifier is None else as_classifier(classifier)
+        self.inline_critic = inline_critic
+        if inline_critic is not None:
+            inline_critic.check(self.generator)
         self.class_names = tuple(class_names)
         self.defaults, self.folder = defaults or SamplingSettings(), folder
         for name, part in (("generator", self.generator), ("critic", self.critic)):
@@ -98,6 +105,19 @@ class TokenCriticPipeline:
     def nfe(self, settings: SamplingSettings, refine_ratio: float | None = None) -> int:
         """Network evaluations per image, see `SamplingSettings.nfe`."""
         return settings.nfe(self.tokenizer.num_tokens, self.critic is not None, refine_ratio)
+
+    def cost(self, settings: SamplingSettings, refine_ratio: float | None = None) -> float:
+        """FLOPs per image in units of one generator evaluation: the evaluations of all networks, each by its size.
+
+        A network counts as if it were evaluated at all tokens. Decoding is not counted.
+        """
+        found = settings.evaluations(self.tokenizer.num_tokens, self.critic is not None, refine_ratio)
+        return sum(count * self.relative_costs.get(name, 0.0) for name, count in found._asdict().items())
+
+    @cached_property
+    def relative_costs(self) -> dict[str, float]:
+        """The FLOPs of one evaluation of each network but the tokenizer, by name, in units of the generator's."""
+        return relative_costs(self.tokenizer, self.generator, self.critic, self.inline_critic, self.classifier)
 
     def __call__(
         self,
@@ -222,7 +242,8 @@ class TokenCriticPipeline:
             raise InputError(f"reject_with is given but reject_by is {settings.reject_by}; it is for classifier")
         classifier = self.classifier if reject_with is None else as_classifier(reject_with)
         ranker = choose_ranker(settings, self.critic, classifier, self.tokenizer.decode)
-        parts = self.generator.guided(settings.guidance), make_scorer(settings, self.critic, self.tokenizer.grid)
+        judges = Judges(self.critic, self.inline_critic, self.tokenizer.grid)
+        parts = guided(self.generator, settings.guidance), make_scorer(settings, judges)
         options: dict[str, Any] = {"steps": settings.steps, "temperature": settings.temperature, "on_step": on_step}
 
         def sample_rows(rows: Tensor, seeds: Tensor) -> Tensor:

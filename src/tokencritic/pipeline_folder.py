@@ -1,7 +1,7 @@
 """A pipeline on disk, local or on the Hub.
 
 folder/pipeline.json          which parts there are, class names, default sampling settings
-folder/tokenizer/  generator/  critic/  classifier/      config.json and model.safetensors each
+folder/tokenizer/  generator/  critic/  inline_critic/  classifier/      config.json and model.safetensors each
 """
 
 import dataclasses
@@ -15,6 +15,7 @@ from tokencritic.files import read_json, write_atomically
 from tokencritic.models.classifier import Classifier
 from tokencritic.models.critic import Critic
 from tokencritic.models.generator import Generator
+from tokencritic.models.inline_critic import InlineCritic
 from tokencritic.models.saved import CONFIG, SavedModel, find_file
 from tokencritic.pretrained import place_of
 from tokencritic.sampling.settings import SamplingSettings
@@ -29,6 +30,7 @@ KINDS: Mapping[str, Mapping[str, type[Any]]] = {
     "tokenizer": {"vqgan": VQGAN, "compact": CompactTokenizer, "taming": TamingVQGAN},
     "generator": {"transformer": Generator},
     "critic": {"transformer": Critic},
+    "inline_critic": {"head": InlineCritic},
     "classifier": {"convolutional": Classifier},
 }
 

@@ -37,6 +37,8 @@ class Use(IntEnum):
     RATIO = 3  # how many it hides
     DROP_LABEL = 4  # whether training hides the label
     PREVIOUS = 5  # how many tokens the mask before it hid, for a critic that reads it
+    LATER = 6  # how many tokens the masks after it hide, for an inline critic
+    REMASK = 7  # which tokens the last of them hides
     CROP = 1 << 32  # crops and flips of training images
     DERIVE = 2 << 32  # seeds made from seeds
 

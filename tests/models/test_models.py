@@ -5,6 +5,7 @@ import torch
 from models import reference
 
 from tokencritic.errors import InputError
+from tokencritic.guidance import guided as guided_by
 from tokencritic.models import critic as critic_module
 from tokencritic.models import generator as generator_module
 from tokencritic.models.critic import Critic, CriticConfig
@@ -101,15 +102,15 @@ def test_guidance_extrapolates_from_the_null_class_in_one_call():
     with_class, without = generator(masked, labels), generator(masked, torch.full_like(labels, 3))
     calls = []
     generator.trunk.register_forward_hook(lambda *_: calls.append(1))
-    guided = generator.guided(2.5)(masked, labels)
+    guided = guided_by(generator, 2.5)(masked, labels)
     assert len(calls) == 1
     assert guided.allclose(without + 2.5 * (with_class - without), atol=1e-4)
-    assert generator.guided(2.5).logits_at(masked, labels, mask).allclose(guided[mask], atol=1e-4)
-    assert generator.guided(1.0) is generator
+    assert guided_by(generator, 2.5).logits_at(masked, labels, mask).allclose(guided[mask], atol=1e-4)
+    assert guided_by(generator, 1.0) is generator
     with pytest.raises(InputError, match=r"guidance is 2.0 but .* null_class"):
-        Generator(TINY).guided(2.0)
+        guided_by(Generator(TINY), 2.0)
     with pytest.raises(InputError, match=r"guidance is 2.5 but labels is None"):
-        generator.guided(2.5)(masked, None)
+        guided_by(generator, 2.5)(masked, None)
 
 
 def test_a_model_without_classes_takes_no_labels():

@@ -15,6 +15,7 @@ from tokencritic.plan import num_masked_table
 from tokencritic.sampling.scorers import (
     ConfidenceScorer,
     CriticScorer,
+    Judges,
     RandomOrderScorer,
     make_scorer,
     windowed,
@@ -86,7 +87,7 @@ def test_random_remasking_is_the_critics_sampler_with_a_critic_that_knows_nothin
     nothing = CriticScorer(lambda tokens, _: torch.zeros(tokens.shape), 3.0, "gumbel")
     for window in ((1.0, 0.0), (0.6, 0.0), (1.0, 0.4)):
         settings = SamplingSettings("random-remask", 6, critic_window=window)
-        control, blind = make_scorer(settings, None), windowed(nothing, settings)
+        control, blind = make_scorer(settings, Judges()), windowed(nothing, settings)
         tokens = sample(SMALL, control, labels, **loop)
         assert tokens.equal(sample(SMALL, blind, labels, **loop))
     assert refine(SMALL, control, tokens, labels, **loop).equal(refine(SMALL, blind, tokens, labels, **loop))
@@ -102,7 +103,7 @@ def test_what_the_exact_critic_gains_it_gains_by_its_choice():
     critic = min(distance(CriticScorer(world.critic, noise)) for noise in (0.4, 0.8, 1.2))
     confidence = min(distance(ConfidenceScorer(noise)) for noise in (3.0, 4.5, 6.0))
     windows = [SamplingSettings("random-remask", 8, critic_window=(start, 0.0)) for start in (1.0, 0.5, 0.25)]
-    control = min(distance(make_scorer(settings, None)) for settings in windows)
+    control = min(distance(make_scorer(settings, Judges())) for settings in windows)
     assert critic < confidence - 0.02
     assert control > confidence + 0.1
 

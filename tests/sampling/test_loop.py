@@ -10,6 +10,7 @@ from markov_world import MarkovWorld
 from tokencritic.adapters import as_generator
 from tokencritic.contracts import Proposal
 from tokencritic.errors import InputError
+from tokencritic.guidance import guided as guided_by
 from tokencritic.masking import hide_lowest
 from tokencritic.models.critic import Critic
 from tokencritic.models.generator import Generator
@@ -301,7 +302,7 @@ def test_a_guided_generator_samples_without_dropout_too():
     torch.manual_seed(0)
     generator = Generator(dataclasses.replace(TINY, null_class=True)).train()
     generator.trunk.blocks[0].eval()
-    guided = generator.guided(2.0)
+    guided = guided_by(generator, 2.0)
     assert sample(guided, RandomOrderScorer(), [1, 2], steps=4).equal(
         sample(guided, RandomOrderScorer(), [1, 2], steps=4)
     )

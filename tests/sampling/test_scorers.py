@@ -1,9 +1,11 @@
+import dataclasses
 from fractions import Fraction
 
 import pytest
 import torch
 
-from tokencritic.contracts import Proposal
+from tokencritic.adapters import as_critic
+from tokencritic.contracts import FeatureCritic, Proposal
 from tokencritic.errors import InputError
 from tokencritic.plan import Step
 from tokencritic.randomness import Use, uniforms
@@ -11,6 +13,7 @@ from tokencritic.sampling.scorers import (
     ConfidenceScorer,
     CriticScorer,
     HaltonScorer,
+    Judges,
     NamedScorer,
     RandomOrderScorer,
     RandomRemaskScorer,
@@ -72,13 +75,13 @@ def test_a_window_is_open_at_its_start_and_closed_at_its_end():
 def test_confidence_chooses_around_the_critic_window(sampler):
     logits = torch.randn(2, 4, generator=torch.Generator().manual_seed(0))
     settings = SamplingSettings(sampler, critic_window=(0.5, 0.2), selection_noise=0.4, early_noise=7.0)
-    scorer = make_scorer(settings, lambda *_: logits)
+    scorer = make_scorer(settings, Judges(as_critic(lambda *_: logits)))
     inside = CriticScorer(lambda *_: logits, 0.4) if sampler == "critic" else RandomRemaskScorer()
     # Before the window confidence has the settings' early noise, after it MaskGIT's own.
     for time, chosen in ((0.6, ConfidenceScorer(7.0)), (0.4, inside), (0.2, ConfidenceScorer())):
         assert_alike(scorer, chosen, proposal(time=time))
     assert SamplingSettings().early_noise == 12
-    whole = make_scorer(SamplingSettings(sampler), lambda *_: logits)
+    whole = make_scorer(SamplingSettings(sampler), Judges(as_critic(lambda *_: logits)))
     assert type(whole) is type(inside)  # without a window there is nothing to compose
 
 
@@ -114,24 +117,32 @@ def test_every_sampler_of_the_table_has_a_scorer_that_does_what_its_row_says():
         calls.append(1)
         return torch.zeros(tokens.shape)
 
+    class Head(FeatureCritic):
+        def __call__(self, features):
+            return features[0][..., 0]
+
+    features = (torch.ones(2, 4, 1),)
     for name, row in SAMPLERS.items():
         calls.clear()
-        scorer = make_scorer(SamplingSettings(name), critic, (2, 2))
+        scorer = make_scorer(SamplingSettings(name), Judges(as_critic(critic), Head(), (2, 2)))
         assert type(scorer) is NamedScorer.named[name]
         assert scorer.revokes(Step()) == row.revokes
-        scorer.score(proposal())
+        assert scorer.needs_features(Step()) == row.uses_inline_critic
+        scorer.score(dataclasses.replace(proposal(), features=features))
         assert bool(calls) == row.uses_critic
-        given = Proposal.given(torch.ones(2, 4, dtype=torch.int64), None)
+        given = Proposal.given(torch.ones(2, 4, dtype=torch.int64), None, features=features)
         if row.refines:
             assert scorer.score(given).isfinite().all()
         else:
             with pytest.raises(InputError, match="given, not sampled"):
                 scorer.score(given)
-    assert type(make_scorer(SamplingSettings(), critic)) is CriticScorer
-    assert make_scorer(SamplingSettings(), None) == ConfidenceScorer(4.5)
-    assert make_scorer(SamplingSettings(selection_noise=0.0), None) == ConfidenceScorer(0.0)
+    assert type(make_scorer(SamplingSettings(), Judges(as_critic(critic)))) is CriticScorer
+    assert make_scorer(SamplingSettings(), Judges()) == ConfidenceScorer(4.5)
+    assert make_scorer(SamplingSettings(selection_noise=0.0), Judges()) == ConfidenceScorer(0.0)
     with pytest.raises(InputError, match="sampler is critic but the model has none"):
-        make_scorer(SamplingSettings("critic"), None)
+        make_scorer(SamplingSettings("critic"), Judges())
+    with pytest.raises(InputError, match="sampler is inline but the model has no inline critic"):
+        make_scorer(SamplingSettings("inline"), Judges())
 
 
 def test_a_critic_that_reads_the_mask_is_given_it():

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import subprocess
 import sys
+from collections import Counter
 
 import pytest
 import torch
@@ -12,13 +13,15 @@ from hypothesis import strategies as st
 
 from tokencritic.adapters import as_classifier
 from tokencritic.errors import InputError
+from tokencritic.guidance import guided
 from tokencritic.models.critic import Critic
 from tokencritic.models.generator import Generator
+from tokencritic.models.inline_critic import InlineCritic, InlineCriticConfig
 from tokencritic.models.transformer import TransformerConfig
 from tokencritic.plan import Plan, Step, in_window
 from tokencritic.sampling.rejection import best_of, choose_ranker
-from tokencritic.sampling.scorers import make_scorer
-from tokencritic.sampling.settings import SAMPLERS, ModelSettings, SamplingSettings, tuning_file
+from tokencritic.sampling.scorers import Judges, make_scorer
+from tokencritic.sampling.settings import SAMPLERS, Evaluations, ModelSettings, SamplingSettings, tuning_file
 from tokencritic.sampling.starts import refine, sample
 
 SIZES = TransformerConfig(num_tokens=16, codebook_size=12, num_classes=3, null_class=True, width=16, layers=1, heads=2)
@@ -38,29 +41,33 @@ def test_settings_plans_and_the_table_of_samplers_need_no_torch():
 
 
 class Counted:
-    """A generator, a critic and a classifier that count the rows which go through them."""
+    """Networks that count the rows which go through them."""
 
     def __init__(self):
-        self.rows = 0
         torch.manual_seed(0)
         self.generator = Generator(SIZES).eval()
         self.critic = Critic.from_generator(self.generator).eval()
-        for model in (self.generator, self.critic):  # the trunk is where the work is: guidance doubles its rows
-            model.trunk.register_forward_hook(lambda _, args, __: self.count(args[0]))
+        sizes = {"num_tokens": 16, "codebook_size": 12, "num_classes": 3, "num_features": 1, "feature_width": 16}
+        own = {"generator": self.generator.identity(), "width": 8, "layers": 1, "heads": 1, "mlp_width": 8}
+        self.inline_critic = InlineCritic(InlineCriticConfig(**sizes, **own)).eval()
+        # The last block is where every evaluation goes through: guidance doubles its rows.
+        for name in ("generator", "critic"):
+            self.count(name, vars(self)[name].trunk.blocks[-1])
+        self.count("inline_critic", self.inline_critic.blocks[-1])
         self.classifier = as_classifier(self.classify)
 
-    def count(self, rows):
-        self.rows += len(rows)
+    def count(self, name, module):
+        module.register_forward_hook(lambda _, args, __: self.rows.update({name: len(args[0])}))
 
     def classify(self, images):
-        self.count(images)
+        self.rows.update(classifier=len(images))
         return torch.zeros(len(images), 3)
 
     def evaluations(self, chosen, refine_ratio=None):
-        """How many rows go through the networks for one image."""
-        self.rows = 0
+        """How many rows go through each network for one image."""
+        self.rows = Counter(dict.fromkeys(Evaluations._fields, 0))
         labels, tokens = torch.tensor([1]), torch.zeros(1, 16, dtype=torch.int64)
-        parts = self.generator.guided(chosen.guidance), make_scorer(chosen, self.critic)
+        parts = guided(self.generator, chosen.guidance), make_scorer(chosen, Judges(self.critic, self.inline_critic))
         loop = {"steps": chosen.steps, "temperature": chosen.temperature}
 
         def make(_, seeds):
@@ -70,7 +77,7 @@ class Counted:
 
         ranker = choose_ranker(chosen, self.critic, self.classifier, torch.clone)
         list(best_of(make, ranker, labels, torch.tensor([5]), chosen.candidates, batch_size=1))
-        return self.rows
+        return Evaluations(**self.rows)
 
 
 COUNTED = Counted()
@@ -88,17 +95,17 @@ every_setting = st.builds(
 
 @settings(deadline=None, max_examples=60)
 @given(every_setting)
-def test_nfe_is_what_goes_through_the_networks_for_one_image(chosen):
-    assert COUNTED.evaluations(chosen) == chosen.nfe(16)
+def test_evaluations_are_what_goes_through_the_networks_for_one_image(chosen):
+    assert COUNTED.evaluations(chosen) == chosen.evaluations(16)
 
 
 @settings(deadline=None, max_examples=40)
 @given(every_setting, st.sampled_from([0.05, 0.3, 0.6, 1.0]))
-def test_nfe_of_a_refinement_is_what_goes_through_the_networks(chosen, ratio):
+def test_evaluations_of_a_refinement_are_what_goes_through_the_networks(chosen, ratio):
     if not chosen.row(True).refines:
         chosen = dataclasses.replace(chosen, sampler="critic")
     chosen = dataclasses.replace(chosen, critic_window=(1.0, chosen.critic_window[1]))  # it starts with the critic
-    assert COUNTED.evaluations(chosen, ratio) == chosen.nfe(16, refine_ratio=ratio)
+    assert COUNTED.evaluations(chosen, ratio) == chosen.evaluations(16, refine_ratio=ratio)
 
 
 def test_nfe_by_hand():
@@ -110,6 +117,8 @@ def test_nfe_by_hand():
     assert SamplingSettings(steps=18, candidates=10).nfe(256) == 10 * 33 + 10
     # Random re-masking needs no network.
     assert SamplingSettings("random-remask", steps=18).nfe(256) == 17
+    # The inline critic is part of the generator's evaluations.
+    assert SamplingSettings("inline", steps=18).nfe(256) == 17
     # 9 steps from 60 %: the critic scores first, and after all but the last of 9 generator evaluations.
     assert SamplingSettings(steps=9).nfe(256, refine_ratio=0.6) == 1 + 9 + 8
 
@@ -152,7 +161,7 @@ def test_an_opened_window_contains_a_step_wherever_there_is_one(steps, window, n
 def test_a_window_that_opens_late_is_opened_for_the_last_choice(steps):
     late = SamplingSettings("critic", steps, critic_window=(0.01, 0.0)).with_open_window(196)
     assert late.nfe(196) == SamplingSettings("confidence", steps).nfe(196) + 1
-    assert make_scorer(late.with_random_remasking(), None).revokes(Step(time=2 / steps))
+    assert make_scorer(late.with_random_remasking(), Judges()).revokes(Step(time=2 / steps))
 
 
 def test_settings_in_effect_leave_nothing_open_and_omit_what_the_sampler_has_not():
@@ -165,6 +174,8 @@ def test_settings_in_effect_leave_nothing_open_and_omit_what_the_sampler_has_not
         "noise_kind": "uniform",
         "critic_window": [1.0, 0.0],
         "early_noise": 12.0,
+        "remask_quota": None,
+        "remask_noise": None,
         "guidance": 1.0,
         "candidates": 1,
         "reject_by": None,
@@ -308,7 +319,7 @@ def test_the_plan_of_settings_has_one_step_in_the_window_for_each_choice():
     [
         (
             {"sampler": "best"},
-            "sampler is 'best'; choose one of critic, random-remask, confidence, random-order, halton",
+            "sampler is 'best'; choose one of critic, inline, random-remask, confidence, random-order, halton",
         ),
         ({"noise_kind": "normal"}, "noise_kind is 'normal'; choose one of uniform, gumbel"),
         ({"reject_by": "taste"}, "reject_by is 'taste'; choose one of classifier, critic"),

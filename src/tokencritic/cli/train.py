@@ -24,6 +24,7 @@ _FLAGS = {
     "tokenizer": ("data", "run", "lpips"),
     "generator": ("data", "run", "tokenizer"),
     "critic": ("data", "run", "generator", "start", "tokenizer"),
+    "inline-critic": ("data", "run", "generator", "tokenizer"),
     "classifier": ("data", "run"),
 }
 _HELP = {
@@ -52,7 +53,7 @@ def main(arguments: list[str]) -> None:
     if given.print_config:
         print(_to_yaml(settings, files), end="")
         return
-    if model == "critic" and not files["data"]:
+    if "generator" in files and not files["data"]:
         given.data = files["data"] = files["generator"]  # a model may include its tokens
     for flag, value in files.items():
         if not value and flag not in _OPTIONAL:

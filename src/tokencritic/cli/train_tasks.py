@@ -15,6 +15,7 @@ from tokencritic.errors import InputError
 from tokencritic.models.classifier import Classifier
 from tokencritic.models.critic import Critic
 from tokencritic.models.generator import Generator
+from tokencritic.models.inline_critic import InlineCritic
 from tokencritic.pipeline_folder import KINDS, load_part
 from tokencritic.pretrained import place_of
 from tokencritic.tokenizers.tokenizer import Tokenizer
@@ -22,7 +23,7 @@ from tokencritic.training.image_tasks import ClassifierTask, TokenizerTask
 from tokencritic.training.perceptual import Lpips
 from tokencritic.training.run_folder import RUN, read_run
 from tokencritic.training.task import Task
-from tokencritic.training.token_tasks import CriticTask, GeneratorTask, sizes_of
+from tokencritic.training.token_tasks import CriticTask, GeneratorTask, InlineCriticTask, sizes_of
 
 
 def make_task(model: str, settings: Any, preset: Any, given: Namespace) -> tuple[Task, Any]:
@@ -30,7 +31,13 @@ def make_task(model: str, settings: Any, preset: Any, given: Namespace) -> tuple
 
     settings: the preset with what was asked for. given: the flags that name files.
     """
-    make = {"tokenizer": _tokenizer, "generator": _generator, "critic": _critic, "classifier": _classifier}
+    make = {
+        "tokenizer": _tokenizer,
+        "generator": _generator,
+        "critic": _critic,
+        "inline-critic": _inline_critic,
+        "classifier": _classifier,
+    }
     task = make[model](settings, preset, given)
     return task, dataclasses.replace(settings, model=task.model.config)
 
@@ -75,6 +82,20 @@ def _critic(settings: Any, preset: Any, given: Namespace) -> Task:
     torch.manual_seed(settings.training.seed)
     trunk = generator.critic_trunk(config.layers, config.dropout) if given.start == "generator" else None
     return CriticTask(Critic(config, trunk), generator, arrays, settings.objective, tokenizer, settings.training.seed)
+
+
+def _inline_critic(settings: Any, preset: Any, given: Namespace) -> Task:
+    arrays = TokenArrays.open(given.data)
+    generator: Generator = load_part(given.generator, "generator")
+    check_origin(given.generator, arrays)
+    own = {name: vars(generator)[name] for name in ("num_features", "feature_width", "num_classes")}
+    sizes = sizes_of(arrays) | own | {"generator": generator.identity()}
+    config = follow(settings.model, preset.model, sizes, "the generator's")
+    tokenizer = load_part(given.tokenizer, "tokenizer") if given.tokenizer else tokenizer_beside(given.generator)
+    torch.manual_seed(settings.training.seed)
+    return InlineCriticTask(
+        InlineCritic(config), generator, arrays, settings.objective, tokenizer, settings.training.seed
+    )
 
 
 def _classifier(settings: Any, preset: Any, given: Namespace) -> Task:

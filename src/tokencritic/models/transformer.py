@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
-from tokencritic.contracts import Trunk
+from tokencritic.contracts import Features, Trunk
 from tokencritic.errors import InputError, check_range
 from tokencritic.masking import take
 
@@ -95,19 +95,16 @@ class TransformerTrunk(Trunk):
     def forward(
         self, tokens: Tensor, labels: Tensor | None, positions: Tensor | None = None, extra: Tensor | None = None
     ) -> Tensor:
-        # fmt: off
-        ids = self._prepend_class(tokens, labels)                         # b s     s = n + 1 with classes, else n
-        x = self.words(ids) + self.positions.weight                       # b s d
-        if extra is not None:
-            x[:, self.prefix :] += extra
-        x = self.dropout(self.embedding_norm(x))                          # b s d
+        x = self._embed(tokens, labels, extra)  # b s d     s = n + 1 with classes, else n
         for block in self.blocks[:-1]:
-            x = self._run(block, x)                                       # b s d
-        x = self._run(self.blocks[-1], x, self._in_sequence(positions))   # b s d | b k d | m d
-        if positions is None:
-            x = x[:, self.prefix :]                                       # b n d
-        # fmt: on
-        return self.readout_norm(gelu(self.readout(self.final_norm(x))))
+            x = self._run(block, x)  # b s d
+        return self._read_out(x, positions)  # b n d | b k d | m d
+
+    def with_features(self, tokens: Tensor, labels: Tensor | None, positions: Tensor) -> tuple[Tensor, Features]:
+        states = [self._embed(tokens, labels)]  # b s d
+        for block in self.blocks[:-1]:
+            states.append(self._run(block, states[-1]))
+        return self._read_out(states[-1], positions), tuple(x[:, self.prefix :] for x in states)
 
     def first_layers(self, layers: int, dropout: float) -> "TransformerTrunk":
         if not 1 <= layers <= self.config.layers:
@@ -116,6 +113,24 @@ class TransformerTrunk(Trunk):
         wanted = trunk.state_dict().keys()
         trunk.load_state_dict({name: value for name, value in self.state_dict().items() if name in wanted})
         return trunk
+
+    def _embed(self, tokens: Tensor, labels: Tensor | None, extra: Tensor | None = None) -> Tensor:
+        # fmt: off
+        ids = self._prepend_class(tokens, labels)                         # b s
+        x = self.words(ids) + self.positions.weight                       # b s d
+        if extra is not None:
+            x[:, self.prefix :] += extra
+        return self.dropout(self.embedding_norm(x))                       # b s d
+        # fmt: on
+
+    def _read_out(self, x: Tensor, positions: Tensor | None) -> Tensor:
+        """The last block, at the positions alone, and the dense read-out."""
+        # fmt: off
+        x = self._run(self.blocks[-1], x, self._in_sequence(positions))   # b s d | b k d | m d
+        if positions is None:
+            x = x[:, self.prefix :]                                       # b n d
+        # fmt: on
+        return self.readout_norm(gelu(self.readout(self.final_norm(x))))
 
     def _run(self, block: nn.Module, x: Tensor, positions: Tensor | None = None) -> Tensor:
         if self.recompute_activations and self.training and torch.is_grad_enabled():

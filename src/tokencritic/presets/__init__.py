@@ -8,7 +8,7 @@ from tokencritic.errors import InputError
 if TYPE_CHECKING:
     from tokencritic.training.settings import Preset
 
-MODELS = ("tokenizer", "generator", "critic", "classifier")
+MODELS = ("tokenizer", "generator", "critic", "inline-critic", "classifier")
 NAMES = ("fashion-mnist", "cifar10", "imagenet-256", "imagenet-512")
 
 
@@ -19,4 +19,4 @@ def find_preset(model: str, name: str) -> "Preset":
             raise InputError(f"{what} is {value!r}; choose one of {', '.join(known)}")
     # The files bring torch with them, and a list of names should not wait for it.
     module = importlib.import_module(f"tokencritic.presets.{name.replace('-', '_')}")
-    return vars(module)[model.upper()]
+    return vars(module)[model.upper().replace("-", "_")]

@@ -11,11 +11,12 @@ There is no dropout: it costs a CPU a fifth of its speed, and so short a run doe
 
 from tokencritic.models.classifier import ClassifierConfig
 from tokencritic.models.critic import CriticConfig
+from tokencritic.models.inline_critic import InlineCriticConfig
 from tokencritic.models.transformer import TransformerConfig
 from tokencritic.tokenizers.compact import FASHION_MNIST
 from tokencritic.training.image_tasks import ClassifierObjective, TokenizerObjective
 from tokencritic.training.settings import ImagePreset, OptimizerSettings, Preset, TrainingSettings
-from tokencritic.training.token_tasks import CriticObjective, GeneratorObjective
+from tokencritic.training.token_tasks import CriticObjective, GeneratorObjective, InlineCriticObjective
 
 TOKENIZER = ImagePreset(
     model=FASHION_MNIST,
@@ -50,6 +51,13 @@ CRITIC = Preset(
     objective=CriticObjective(),
     optimizer=GENERATOR.optimizer,
     training=GENERATOR.training,
+)
+
+INLINE_CRITIC = Preset(
+    model=InlineCriticConfig(width=64, layers=2, heads=4, mlp_width=128),
+    objective=InlineCriticObjective(),
+    optimizer=OptimizerSettings(learning_rate=3e-3),
+    training=TrainingSettings(batch_size=64, minutes=60.0),
 )
 
 CLASSIFIER = ImagePreset(

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from tokencritic.contracts import MaskedGenerator, Proposal, Scorer, evaluating
 from tokencritic.errors import InputError
-from tokencritic.masking import hide_lowest
 from tokencritic.plan import Plan
 from tokencritic.sampling.propose import propose
 from tokencritic.sampling.settings import Temperature, temperature_range
@@ -66,6 +65,7 @@ def run_loop(
                 step=step,
                 temperature=cold + (hot - cold) * step.time,
                 most_masked=max(before),
+                with_features=not step.is_last and before != plan.num_free and scorer.needs_features(step),
             )
             if step.is_last:
                 scores, mask = None, torch.zeros_like(mask)
@@ -89,8 +89,9 @@ def choose(
         got, expected = tuple(scores.shape), tuple(proposal.tokens.shape)
         raise InputError(f"the scorer returned scores of shape {got} for tokens of shape {expected}")
     scores = scores.float().clamp(max=torch.finfo(torch.float32).max)
-    noisy = scores + scorer.noise(proposal)
-    return scores.masked_fill(~free, torch.inf), hide_lowest(noisy.masked_fill(~free, torch.inf), num_masked)
+    noisy = (scores + scorer.noise(proposal)).masked_fill(~free, torch.inf)
+    num_masked = torch.as_tensor(num_masked, device=scores.device)
+    return scores.masked_fill(~free, torch.inf), scorer.select(noisy, proposal, free, num_masked)
 
 
 class _OncePerLabel(MaskedGenerator):

@@ -24,21 +24,27 @@ def propose(
     step: Step = _FIRST,
     temperature: float | Tensor = 1.0,
     most_masked: int | None = None,
+    with_features: bool = False,
 ) -> Proposal:
     """Algorithm 2 line 4 (and Algorithm 1 line 6): x-hat_0 ~ p_theta(x_0 | x_t, c), visible tokens copied.
 
     masked_tokens: (b, n) int64; mask: (b, n) bool, True = hidden; labels: (b,) or None; seeds: (b,) int64.
     temperature: divides the logits; 0 takes the likeliest code. One number, or (b,), one for each image.
     most_masked: the largest number of hidden tokens in an image, if known: saves the host from waiting for the mask.
+    with_features: keep the generator's features of this evaluation, for an inline critic.
     """
     positions = mask if most_masked is None else _hidden_first(mask)[:, :most_masked]
-    logits = generator.logits_at(masked_tokens, labels, positions)
+    features = None
+    if with_features:
+        logits, features = generator.logits_with_features(masked_tokens, labels, positions)
+    else:
+        logits = generator.logits_at(masked_tokens, labels, positions)
     noise = uniforms(seeds, mask.shape[1], Use.DRAW, step.index)
     if isinstance(temperature, Tensor):
         temperature = take(temperature[:, None].expand(mask.shape), positions)
     sampled = sample_codes(logits, take(noise, positions), temperature)
     tokens = torch.where(mask, put(masked_tokens, positions, sampled), masked_tokens)
-    return Proposal(tokens, mask, labels, seeds, step, positions, logits)
+    return Proposal(tokens, mask, labels, seeds, step, positions, logits, features)
 
 
 def sample_codes(logits: Tensor, uniforms: Tensor, temperature: float | Tensor = 1.0) -> Tensor:

@@ -10,12 +10,22 @@ import torch
 from torch import Tensor, nn
 
 from tokencritic.adapters import as_critic
-from tokencritic.contracts import MaskedGenerator, Proposal, Scorer, TokenCritic
+from tokencritic.contracts import FeatureCritic, MaskedGenerator, Proposal, Scorer, TokenCritic
 from tokencritic.errors import InputError
+from tokencritic.masking import hide_lowest
 from tokencritic.plan import Step, check_window, in_window
-from tokencritic.sampling.settings import NoiseKind, SamplingSettings, check_noise
+from tokencritic.sampling.settings import NoiseKind, SamplingSettings, check_noise, check_quota
 
 Grid = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Judges:
+    """The parts of a model that scorers are made of, None where it has none. grid: (height, width) of the tokens."""
+
+    critic: TokenCritic | None = None
+    inline_critic: FeatureCritic | None = None
+    grid: Grid | None = None
 
 
 class NamedScorer(Scorer):
@@ -27,15 +37,15 @@ class NamedScorer(Scorer):
         NamedScorer.named[name] = cls
 
     @classmethod
-    def from_settings(cls, settings: SamplingSettings, critic: TokenCritic | None, grid: Grid | None) -> Scorer:
-        """The scorer that settings ask for. critic: the model's, or None; grid: (height, width) of the tokens, or None."""
+    def from_settings(cls, settings: SamplingSettings, judges: Judges) -> Scorer:
+        """The scorer that settings ask for."""
         return cls()
 
 
-def make_scorer(settings: SamplingSettings, critic: TokenCritic | None, grid: Grid | None = None) -> Scorer:
+def make_scorer(settings: SamplingSettings, judges: Judges) -> Scorer:
     """The scorer that settings ask for, of a model with these parts."""
-    settings = settings.of(critic is not None)
-    return NamedScorer.named[str(settings.sampler)].from_settings(settings, critic, grid)
+    settings = settings.of(judges.critic is not None)
+    return NamedScorer.named[str(settings.sampler)].from_settings(settings, judges)
 
 
 @dataclass(frozen=True)
@@ -58,10 +68,10 @@ class CriticScorer(NamedScorer, name="critic"):
         object.__setattr__(self, "critic", as_critic(self.critic))
 
     @classmethod
-    def from_settings(cls, settings: SamplingSettings, critic: TokenCritic | None, grid: Grid | None) -> Scorer:
-        if critic is None:
+    def from_settings(cls, settings: SamplingSettings, judges: Judges) -> Scorer:
+        if judges.critic is None:
             raise InputError("sampler is critic but the model has none; choose another sampler")
-        return windowed(cls(critic, settings.selection_noise or 0.0, settings.noise_kind), settings)
+        return windowed(cls(judges.critic, settings.selection_noise or 0.0, settings.noise_kind), settings)
 
     @property
     def networks(self) -> tuple[nn.Module, ...]:
@@ -100,7 +110,7 @@ class RandomRemaskScorer(NamedScorer, name="random-remask"):
     """
 
     @classmethod
-    def from_settings(cls, settings: SamplingSettings, critic: TokenCritic | None, grid: Grid | None) -> Scorer:
+    def from_settings(cls, settings: SamplingSettings, judges: Judges) -> Scorer:
         return windowed(cls(), settings)
 
     def score(self, proposal: Proposal) -> Tensor:
@@ -120,7 +130,7 @@ class ConfidenceScorer(NamedScorer, name="confidence"):
         check_noise(self.selection_noise)
 
     @classmethod
-    def from_settings(cls, settings: SamplingSettings, critic: TokenCritic | None, grid: Grid | None) -> Scorer:
+    def from_settings(cls, settings: SamplingSettings, judges: Judges) -> Scorer:
         return cls(settings.selection_noise or 0.0)
 
     def score(self, proposal: Proposal) -> Tensor:
@@ -133,6 +143,68 @@ class ConfidenceScorer(NamedScorer, name="confidence"):
 
     def revokes(self, step: Step) -> bool:
         return False
+
+
+@dataclass(frozen=True)
+class InlineScorer(NamedScorer, name="inline"):
+    """The inline critic: MaskGIT's sampler, which also re-masks the visible tokens that a head on the generator distrusts.
+
+    The head reads the features of the evaluation that predicts the hidden tokens, so that it needs no second one.
+    critic: the head. quota: b; of v visible among n free tokens, a step that hides k re-masks round(b v k / n).
+    remask_noise: the size of the Gumbel noise on the head's logits. confidence: ranks the tokens just sampled.
+    """
+
+    critic: FeatureCritic
+    quota: float = 0.5
+    remask_noise: float = 0.5
+    confidence: ConfidenceScorer = ConfidenceScorer()
+
+    def __post_init__(self) -> None:
+        check_quota(self.quota)
+        check_noise(self.remask_noise, "remask_noise")
+
+    @classmethod
+    def from_settings(cls, settings: SamplingSettings, judges: Judges) -> Scorer:
+        if judges.inline_critic is None:
+            raise InputError("sampler is inline but the model has no inline critic; choose another sampler")
+        confidence = ConfidenceScorer(settings.selection_noise or 0.0)
+        inline = cls(judges.inline_critic, settings.remask_quota, settings.remask_noise, confidence)
+        if settings.critic_window == (1, 0):
+            return inline
+        return WindowScorer(settings.critic_window, inline, confidence, confidence)
+
+    @property
+    def networks(self) -> tuple[nn.Module, ...]:
+        return self.critic.networks
+
+    def needs_features(self, step: Step) -> bool:
+        return True
+
+    def score(self, proposal: Proposal) -> Tensor:
+        if proposal.features is None:  # nothing is visible that could be re-masked
+            return self.confidence.score(proposal)
+        judged = self.critic(proposal.features).float()
+        return (
+            judged if proposal.logits is None else torch.where(proposal.mask, self.confidence.score(proposal), judged)
+        )
+
+    def noise(self, proposal: Proposal) -> Tensor | float:
+        remasking = self.remask_noise * proposal.selection_gumbel()
+        if proposal.logits is None:
+            return remasking
+        return torch.where(proposal.mask, self.confidence.noise(proposal), remasking)
+
+    def select(self, noisy: Tensor, proposal: Proposal, free: Tensor, num_masked: Tensor) -> Tensor:
+        if proposal.logits is None:  # given tokens are all judged by the head
+            return hide_lowest(noisy, num_masked)
+        visible = free & ~proposal.mask
+        share = visible.sum(1) * num_masked / free.sum(1).clamp(min=1)
+        remasked = (self.quota * share).round().long()
+        lowest_visible = hide_lowest(noisy.masked_fill(~visible, torch.inf), remasked)
+        return lowest_visible | hide_lowest(noisy.masked_fill(~proposal.mask, torch.inf), num_masked - remasked)
+
+    def check(self, generator: MaskedGenerator) -> None:
+        self.critic.check(generator)
 
 
 @dataclass(frozen=True)
@@ -156,8 +228,8 @@ class HaltonScorer(NamedScorer, name="halton"):
     grid: Grid | None = None
 
     @classmethod
-    def from_settings(cls, settings: SamplingSettings, critic: TokenCritic | None, grid: Grid | None) -> Scorer:
-        return cls(grid)
+    def from_settings(cls, settings: SamplingSettings, judges: Judges) -> Scorer:
+        return cls(judges.grid)
 
     def score(self, proposal: Proposal) -> Tensor:
         num_tokens = proposal.tokens.shape[1]
@@ -203,6 +275,12 @@ class WindowScorer(Scorer):
 
     def revokes(self, step: Step) -> bool:
         return self.at(step).revokes(step)
+
+    def needs_features(self, step: Step) -> bool:
+        return self.at(step).needs_features(step)
+
+    def select(self, noisy: Tensor, proposal: Proposal, free: Tensor, num_masked: Tensor) -> Tensor:
+        return self.at(proposal.step).select(noisy, proposal, free, num_masked)
 
     def check(self, generator: MaskedGenerator) -> None:
         for scorer in (self.inside, self.before, self.after):

@@ -1,7 +1,4 @@
-"""How to sample: the table of samplers, the settings as one value, and how a model's own settings resolve.
-
-Importable without torch: the command line, tables, plots and the studio read the table of samplers from here.
-"""
+"""How to sample: the settings as one value, and how a model's own settings resolve. Importable without torch."""
 
 import dataclasses
 import math
@@ -10,11 +7,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from numbers import Integral
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from tokencritic.errors import InputError
 from tokencritic.files import read_json
 from tokencritic.plan import Plan, Step, check_window, in_window
+from tokencritic.sampling.samplers import SAMPLERS, Sampler
 
 Temperature = float | tuple[float, float]
 NoiseKind = Literal["uniform", "gumbel"]
@@ -22,70 +20,6 @@ RejectBy = Literal["classifier", "critic"]
 REFINEMENT_RATIO = 0.6  # the paper's share of tokens that refinement hides first
 
 
-@dataclass(frozen=True)
-class Sampler:
-    """A row of the table of samplers.
-
-    title, colour, score_title: in tables and pictures. summary: in help texts. settings: those of `SamplingSettings` that it
-    has beside the common ones. default_noise: its `selection_noise` where none is given. uses_critic: it evaluates the critic.
-    revokes: it re-masks visible tokens inside the critic window. refines: it can judge tokens that it did not sample.
-    compared: `token-critic compare` has a line of it.
-    """
-
-    name: str
-    title: str
-    colour: str
-    summary: str
-    score_title: str = "rank of score"
-    settings: tuple[str, ...] = ()
-    default_noise: float | None = None
-    uses_critic: bool = False
-    revokes: bool = False
-    refines: bool = True
-    compared: bool = True
-
-
-_WINDOW = ("critic_window", "early_noise")
-
-# Adding a sampler is one row here and one class in scorers.py. Colours are of Okabe and Ito, told apart by all eyes.
-SAMPLERS: dict[str, Sampler] = {
-    row.name: row
-    for row in (
-        Sampler(
-            "critic",
-            "Token-Critic",
-            "#0072B2",
-            "the critic's scores (Algorithm 2)",
-            score_title="critic's score",
-            settings=("selection_noise", "noise_kind", *_WINDOW),
-            default_noise=0.2,
-            uses_critic=True,
-            revokes=True,
-        ),
-        Sampler(
-            "random-remask",
-            "Random re-masking",
-            "#CC79A7",
-            "random scores in place of the critic's, the control",
-            settings=_WINDOW,
-            revokes=True,
-        ),
-        Sampler(
-            "confidence",
-            "MaskGIT",
-            "#D55E00",
-            "the generator's confidence",
-            score_title="confidence rank",
-            settings=("selection_noise",),
-            default_noise=4.5,
-            refines=False,
-        ),
-        Sampler(
-            "random-order", "Random order", "#009E73", "a random order", score_title="random score", compared=False
-        ),
-        Sampler("halton", "Halton order", "#000000", "an evenly spread order", score_title="order", compared=False),
-    )
-}
 # What a caller's change of sampler leaves as it is: the rest is what suits one sampler and harms another.
 _SHARED = ("steps", "candidates", "reject_by")
 
@@ -100,6 +34,8 @@ class SamplingSettings:
     the sampler's default. noise_kind: of the critic: "uniform" on the probability, annealed, as in the paper, or "gumbel" on
     the logit, constant. critic_window: (start, end), the critic is active for t/T in (end, start]; the generator's confidence
     chooses before and after. early_noise: selection noise of confidence before the window.
+    remask_quota: of the inline critic, which share of the visible tokens it re-masks, times that of the tokens still hidden.
+    remask_noise: Gumbel noise on the inline critic's logits.
     guidance: classifier-free guidance scale, 1 is none. candidates: images sampled for each that is kept (rejection); the
     paper's acceptance rate is 1 / candidates. reject_by: keep the candidate whose class the classifier finds likeliest, or the
     one that the critic trusts most.
@@ -112,6 +48,8 @@ class SamplingSettings:
     noise_kind: NoiseKind = "uniform"
     critic_window: tuple[float, float] = (1.0, 0.0)
     early_noise: float = 12.0
+    remask_quota: float = 0.5
+    remask_noise: float = 0.5
     guidance: float = 1.0
     candidates: int = 1
     reject_by: RejectBy = "classifier"
@@ -130,9 +68,10 @@ class SamplingSettings:
                 raise InputError(f"{name} is {value!r}; it must be an integer, at least 1")
         if not math.isfinite(self.guidance):
             raise InputError(f"guidance is {self.guidance}; it must be a number")
-        for name, value in (("selection_noise", self.selection_noise), ("early_noise", self.early_noise)):
-            if value is not None:
+        for name in ("selection_noise", "early_noise", "remask_noise"):
+            if (value := vars(self)[name]) is not None:
                 check_noise(value, name)
+        check_quota(self.remask_quota)
         check_window(self.critic_window)
         temperature_range(self.temperature)
 
@@ -162,24 +101,36 @@ class SamplingSettings:
         """Whether the critic's scores are probabilities at every step."""
         return self.noise_kind == "uniform" and self.critic_window == (1, 0)
 
-    def nfe(self, num_tokens: int, has_critic: bool = True, refine_ratio: float | None = None) -> int:
-        """Network evaluations per image: what comparisons of samplers are to be made at.
+    def evaluations(self, num_tokens: int, has_critic: bool = True, refine_ratio: float | None = None) -> "Evaluations":
+        """How often the loop evaluates each network for one image.
 
-        Counts the evaluations of generator and critic in the plan that the loop runs, for every candidate, and one more for
-        each candidate to rank it where there are several. Guidance makes each generator evaluation two. Decoding is not
-        counted. refine_ratio: count a refinement that hides this share first, instead of an image from nothing.
+        Counted in the plan that the loop runs, for every candidate, and once more for each candidate to rank it where there
+        are several. Guidance makes each generator evaluation two. Decoding is not counted. refine_ratio: count a refinement
+        that hides this share first, instead of an image from nothing.
         """
         row = self.row(has_critic)
         window = self.critic_window if row.revokes else None
-        generated, chosen = _count_evaluations(num_tokens, self.steps, window, refine_ratio)
-        sampled = generated * (1 if self.guidance == 1 else 2) + (chosen if row.uses_critic else 0)
-        return sampled if self.candidates == 1 else self.candidates * (sampled + 1)
+        generator, chosen, judged = _count_evaluations(num_tokens, self.steps, window, refine_ratio)
+        if row.uses_inline_critic and refine_ratio is not None:
+            generator += 1  # the features of the given tokens
+        generator *= 1 if self.guidance == 1 else 2
+        critic, inline = (chosen if row.uses_critic else 0), (judged if row.uses_inline_critic else 0)
+        if self.candidates == 1:
+            return Evaluations(generator, critic, inline)
+        by_critic = self.reject_by == "critic"
+        one = Evaluations(generator, critic + by_critic, inline, 1 - by_critic)
+        return Evaluations(*(self.candidates * count for count in one))
+
+    def nfe(self, num_tokens: int, has_critic: bool = True, refine_ratio: float | None = None) -> int:
+        """Network evaluations per image, see `evaluations`. An inline critic is part of a generator evaluation."""
+        found = self.evaluations(num_tokens, has_critic, refine_ratio)
+        return found.generator + found.critic + found.classifier
 
     def check_critic_window(self, num_tokens: int, has_critic: bool = True) -> None:
         """Raises InputError if the critic window contains no step: the images would be MaskGIT's under another name."""
         if self.steps == 1 or not self.row(has_critic).revokes:
             return
-        if _count_evaluations(num_tokens, self.steps, self.critic_window, None)[1] == 0:
+        if _count_evaluations(num_tokens, self.steps, self.critic_window, None).chosen == 0:
             start, end = self.critic_window
             raise InputError(
                 f"critic_window is {start:g} {end:g}; it contains none of {self.steps} steps of {num_tokens} tokens at which "
@@ -201,25 +152,50 @@ class SamplingSettings:
         return dataclasses.replace(self, sampler="random-remask", selection_noise=None, noise_kind="uniform")
 
 
+class Evaluations(NamedTuple):
+    """How often each network is evaluated for one image."""
+
+    generator: int
+    critic: int = 0
+    inline_critic: int = 0
+    classifier: int = 0
+
+
+class _Counts(NamedTuple):
+    generated: int
+    chosen: int
+    judged: int
+
+
 @lru_cache
 def _count_evaluations(
     num_tokens: int, steps: int, window: tuple[float, float] | None, refine_ratio: float | None
-) -> tuple[int, int]:
-    """How often the loop evaluates its generator, and how often it chooses inside the window (None for no window)."""
+) -> _Counts:
+    """How often the loop evaluates its generator, how often it chooses inside the window (None for no window), and how often
+    some tokens are visible then.
+    """
 
     def revokes(step: Step) -> bool:
         return window is not None and in_window(window, step)
 
     plan = Plan.make([num_tokens], steps, 1.0 if refine_ratio is None else refine_ratio)
-    run = [step for step, _ in plan.with_effect(revokes)]
-    chosen = [step for step in run if not step.is_last and revokes(step)]
-    return len(run), len(chosen) + (refine_ratio is not None and revokes(plan.start))
+    run = list(plan.with_effect(revokes))
+    chosen = [before for step, before in run if not step.is_last and revokes(step)]
+    judged = [before for before in chosen if before != plan.num_free]
+    given = refine_ratio is not None and revokes(plan.start)
+    return _Counts(len(run), len(chosen) + given, len(judged) + given)
 
 
 def check_noise(value: float, name: str = "selection_noise") -> None:
     """Noise is a finite number of 0 or more."""
     if not (math.isfinite(value) and value >= 0):
         raise InputError(f"{name} is {value}; it must be a number of 0 or more")
+
+
+def check_quota(value: float) -> None:
+    """A quota is a share."""
+    if not 0 <= value <= 1:
+        raise InputError(f"remask_quota is {value}; it must lie in [0, 1]")
 
 
 def temperature_range(temperature: Temperature) -> tuple[float, float]:

@@ -81,9 +81,10 @@ def refine(
     generator, scorer = _parts(generator, scorer)
     tokens, labels, seeds = _given(generator, tokens, labels, seeds)
     plan = Plan.make([generator.num_tokens] * len(tokens), steps, ratio)
-    given = Proposal.given(tokens, labels, seeds, plan.start)
-    free = given.mask
-    with evaluating(*scorer.networks):
+    with evaluating(*generator.networks, *scorer.networks):
+        features = generator.features(tokens, labels) if scorer.needs_features(plan.start) else None
+        given = Proposal.given(tokens, labels, seeds, plan.start, features)
+        free = given.mask
         scores, mask = choose(scorer, given, free, plan.start.num_masked)
     if on_step is not None:
         on_step(given, scores, mask)

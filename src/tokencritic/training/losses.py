@@ -5,7 +5,7 @@ All randomness comes from one seed per example, so a loss does not depend on how
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -16,6 +16,7 @@ from tokencritic.contracts import MaskedGenerator, Proposal, TokenCritic, evalua
 from tokencritic.distribution import unwrapped
 from tokencritic.errors import InputError, as_integers
 from tokencritic.masking import count_masked, mask_ratio, random_mask
+from tokencritic.plan import Step
 from tokencritic.randomness import Use, uniforms
 from tokencritic.sampling.propose import propose
 from tokencritic.sampling.settings import Temperature, temperature_range
@@ -42,6 +43,19 @@ class CriticLoss:
     def hits(self) -> Tensor:
         """Whether each logit lies on the right side of 0: (b, n) bool."""
         return (self.logits.detach() > 0) == self.originals
+
+
+@dataclass(frozen=True)
+class InlineCriticLoss:
+    """What the inline critic said of partly hidden images, and what it should have said.
+
+    values: (m,) float, at the m visible tokens, in row-major order. logits: (b, n) float. originals, visible: (b, n) bool.
+    """
+
+    values: Tensor
+    logits: Tensor
+    originals: Tensor
+    visible: Tensor
 
 
 @dataclass(frozen=True)
@@ -99,9 +113,7 @@ def critic_loss(
     generator, own = as_generator(generator), as_critic(unwrapped(critic))
     tokens = as_integers("tokens", tokens)
     mask = training_mask(seeds, tokens.shape[1])
-    start, end = temperature_range(temperature)
-    # The progress r of a sampler that hides gamma(r); its time, t/T, is 1 - r.
-    heat = start if start == end else end + (start - end) * (1 - uniforms(seeds, 1, Use.RATIO)[:, 0])
+    heat = _heat(temperature, uniforms(seeds, 1, Use.RATIO)[:, 0])
     with evaluating(*generator.networks):
         hidden = tokens.masked_fill(mask, generator.mask_id)
         proposal = propose(generator, hidden, mask, labels, seeds, temperature=heat)
@@ -114,15 +126,54 @@ def critic_loss(
     else:
         logits = critic(proposal.tokens, labels)
     if own.ratio_conditioned:
-        logits = logits + _log_odds(mask)
+        logits = logits + _log_odds(~mask, mask)
     values = F.binary_cross_entropy_with_logits(logits.float(), originals.float(), reduction="none")
     return CriticLoss(values, logits, originals, proposal)
 
 
-def _log_odds(mask: Tensor) -> Tensor:
-    """(b, n) bool -> (b, 1), of an original against a hidden token; half a token is added to both, as either may be missing."""
-    hidden = mask.sum(1, keepdim=True)
-    return ((mask.shape[1] - hidden + 0.5) / (hidden + 0.5)).log()
+def inline_critic_loss(
+    critic: Callable[[Any], Tensor],
+    generator: MaskedGenerator,
+    tokens: Tensor,
+    labels: Tensor | None,
+    seeds: Tensor,
+    *,
+    temperature: Temperature = 1.0,
+    fills: int = 1,
+) -> InlineCriticLoss:
+    """Which visible tokens of a partly hidden image are originals, and which were filled in by the frozen generator?
+
+    Hide as in Algorithm 1 and let the generator fill in; with several `fills`, hide fewer and fewer of the same tokens and fill
+    in again, as a sampler does. Then hide some random tokens at a later time still. The critic reads the generator's features
+    of this image. The log-odds of originals among the visible tokens are added to its logits, here and in what is returned.
+    tokens: (b, n) int64; labels: (b,) or None; seeds: (b,) int64. temperature: of the generator's samples, as in `critic_loss`.
+    """
+    tokens, num_tokens = as_integers("tokens", tokens), tokens.shape[1]
+    progress, originals = uniforms(seeds, 1, Use.RATIO)[:, 0], ~training_mask(seeds, num_tokens)
+    with evaluating(*generator.networks), torch.no_grad():
+        for step, later in enumerate(uniforms(seeds, fills, Use.LATER).unbind(1)):
+            mask, heat = _mask_at(progress, seeds, num_tokens), _heat(temperature, progress)
+            hidden = tokens.masked_fill(mask, generator.mask_id)
+            tokens = propose(generator, hidden, mask, labels, seeds, step=Step(step), temperature=heat).tokens
+            progress = progress + (1 - progress) * later
+        num_masked = count_masked(num_tokens, mask_ratio(progress)).clamp(max=num_tokens - 1)
+        mask = random_mask(num_masked, uniforms(seeds, num_tokens, Use.REMASK))
+        features = generator.features(tokens.masked_fill(mask, generator.mask_id), labels)
+    logits = critic(features) + _log_odds(originals & ~mask, ~originals & ~mask)
+    values = F.binary_cross_entropy_with_logits(logits[~mask].float(), originals[~mask].float(), reduction="none")
+    return InlineCriticLoss(values, logits, originals, ~mask)
+
+
+def _heat(temperature: Temperature, progress: Tensor) -> float | Tensor:
+    """The temperature of a sampler that hides gamma(progress), whose t/T is 1 - progress. progress: (b,)."""
+    start, end = temperature_range(temperature)
+    return start if start == end else end + (start - end) * (1 - progress)
+
+
+def _log_odds(originals: Tensor, fillings: Tensor) -> Tensor:
+    """Of originals against fillings in each image, (b, n) bool -> (b, 1); half a token is added to both, as either may miss."""
+    first, second = (kind.sum(1, keepdim=True) for kind in (originals, fillings))
+    return ((first + 0.5) / (second + 0.5)).log()
 
 
 def generator_loss(
@@ -156,12 +207,15 @@ def critic_auc(logits: Tensor, originals: Tensor) -> Tensor:
     return critic_auc_within_image(logits.reshape(1, -1), originals.reshape(1, -1))
 
 
-def critic_auc_within_image(logits: Tensor, originals: Tensor) -> Tensor:
+def critic_auc_within_image(logits: Tensor, originals: Tensor, among: Tensor | None = None) -> Tensor:
     """The probability that an original of an image scores above a filling of it: a sampler ranks within an image.
 
-    logits, originals: (b, n). Returns the mean over images that have both kinds; nan without such. A critic that tells only how
-    much of an image was filled in has a high `critic_auc`, and 0.5 here.
+    logits, originals: (b, n). among: (b, n) bool, the tokens that count; all by default. Returns the mean over images that have
+    both kinds; nan without such. A critic that tells only how much of an image was filled in has a high `critic_auc`, and 0.5
+    here.
     """
+    if among is not None:
+        originals, logits = originals & among, logits.masked_fill(~among, torch.inf)  # ranked behind all that count
     images, num_tokens = torch.arange(len(logits), device=logits.device)[:, None], logits.shape[1]
     # Numbered so that all images are ranked at once: by the image first, then by the score.
     numbers = images * logits.numel() + logits.unique(return_inverse=True)[1]
@@ -170,4 +224,5 @@ def critic_auc_within_image(logits: Tensor, originals: Tensor) -> Tensor:
     ranks = (counts.cumsum(0) - (counts - 1) / 2)[index] - images * num_tokens  # from 1; equals have their mean
     positive = originals.sum(1).double()
     above = (ranks * originals).sum(1) - positive * (positive + 1) / 2
-    return (above / (positive * (num_tokens - positive))).nanmean()
+    counted = num_tokens if among is None else among.sum(1)
+    return (above / (positive * (counted - positive))).nanmean()

@@ -15,17 +15,25 @@ from tokencritic.adapters import as_generator
 from tokencritic.contracts import MaskedGenerator, Scorer, TokenCritic
 from tokencritic.data.tokens import TokenArrays
 from tokencritic.distribution import unwrapped
-from tokencritic.errors import InputError
+from tokencritic.errors import InputError, check_at_least
 from tokencritic.image_forms import to_pil
 from tokencritic.models.critic import Critic
 from tokencritic.models.generator import Generator
+from tokencritic.models.inline_critic import InlineCritic
 from tokencritic.pictures.grids import image_grid
 from tokencritic.randomness import example_seeds
-from tokencritic.sampling.scorers import ConfidenceScorer, CriticScorer
+from tokencritic.sampling.scorers import ConfidenceScorer, CriticScorer, InlineScorer
 from tokencritic.sampling.settings import Temperature, temperature_range
 from tokencritic.sampling.starts import sample
 from tokencritic.tokenizers.tokenizer import Tokenizer
-from tokencritic.training.losses import CriticLoss, critic_auc, critic_auc_within_image, critic_loss, generator_loss
+from tokencritic.training.losses import (
+    CriticLoss,
+    critic_auc,
+    critic_auc_within_image,
+    critic_loss,
+    generator_loss,
+    inline_critic_loss,
+)
 from tokencritic.training.task import VALIDATION_BATCH, Loss, Task
 
 _VALIDATION_STEP = 2**62  # whose seeds validation uses, always the same; no run gets so far
@@ -238,3 +246,57 @@ class CriticTask(TokenTask):
     def _judged(self, network: nn.Module, rows: Tensor, step: int | None) -> CriticLoss:
         batch = self.rows(rows, step, self.model.device)
         return critic_loss(network, self.generator, *batch, **asdict(self.objective))
+
+
+@dataclass(frozen=True)
+class InlineCriticObjective:
+    """What the inline critic's loss is made of.
+
+    temperature: of the generator's samples, one number or the start and end of a sampler's.
+    fills: how many times the generator fills in an image before the critic sees it.
+    """
+
+    temperature: Temperature = 1.0
+    fills: int = 1
+
+    def __post_init__(self) -> None:
+        if isinstance(self.temperature, list):  # as YAML has it
+            object.__setattr__(self, "temperature", tuple(self.temperature))
+        temperature_range(self.temperature)
+        check_at_least(1, fills=self.fills)
+
+
+class InlineCriticTask(TokenTask):
+    """A head on the frozen generator learns to tell original tokens from fillings; see `TokenTask`.
+
+    generator: by the contract, with features; it is frozen, and not part of what is kept.
+    """
+
+    name = "inline_critic"
+
+    def __init__(
+        self,
+        model: InlineCritic,
+        generator: MaskedGenerator,
+        arrays: TokenArrays,
+        objective: InlineCriticObjective,
+        tokenizer: Tokenizer | None = None,
+        seed: int = 0,
+    ) -> None:
+        model.check(generator)
+        self.generator = generator
+        super().__init__(model, arrays, objective, tokenizer, seed, *generator.networks)
+
+    def loss(self, network: nn.Module, rows: Tensor, step: int | None) -> Loss:
+        batch = self.rows(rows, step, self.model.device)
+        found = inline_critic_loss(network, self.generator, *batch, **asdict(self.objective))
+        if step is not None:
+            return Loss(found.values, {})
+        auc = critic_auc_within_image(found.logits, found.originals, found.visible)
+        return Loss(found.values, {"auc_within_image": auc[None]})
+
+    def facts(self) -> dict[str, Any]:
+        return super().facts() | {"generator": self.generator.identity()}
+
+    def sampler(self, model: Any) -> tuple[MaskedGenerator, Scorer]:
+        return self.generator, InlineScorer(model)

@@ -1,0 +1,42 @@
+"""What networks cost: floating-point operations, counted by torch."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from tokencritic.contracts import FeatureCritic, ImageClassifier, ImageTokenizer, MaskedGenerator, TokenCritic
+
+
+def count_flops(call: Callable[[], Any]) -> int:
+    """The floating-point operations of the matrix products, convolutions and attention in a call."""
+    # torch does not count the CPU's fused attention; as plain products it is counted in full.
+    with torch.no_grad(), FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
+        call()
+    return counter.get_total_flops()
+
+
+@torch.no_grad()
+def relative_costs(
+    tokenizer: ImageTokenizer,
+    generator: MaskedGenerator,
+    critic: TokenCritic | None,
+    inline_critic: FeatureCritic | None,
+    classifier: ImageClassifier | None,
+) -> dict[str, float]:
+    """The FLOPs of one evaluation of each network but the tokenizer, by name, in units of the generator's."""
+    tokens = torch.zeros(1, tokenizer.num_tokens, dtype=torch.int64, device=generator.device)
+    labels = tokens[:, 0]
+    flops = {"generator": count_flops(lambda: generator(tokens, labels))}
+    if critic is not None:
+        masks = [tokens.bool()] if critic.reads_mask else []
+        flops["critic"] = count_flops(lambda: critic(tokens, labels, *masks))
+    if inline_critic is not None:
+        features = generator.features(tokens, labels)
+        flops["inline_critic"] = count_flops(lambda: inline_critic(features))
+    if classifier is not None:
+        images = tokenizer.decode(tokens)
+        flops["classifier"] = count_flops(lambda: classifier(images))
+    return {name: count / max(1, flops["generator"]) for name, count in flops.items()}

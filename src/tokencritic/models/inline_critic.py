@@ -1,0 +1,74 @@
+"""The inline critic: a small head on the frozen generator's features, one logit per token."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from tokencritic.contracts import FeatureCritic, Features
+from tokencritic.errors import InputError
+from tokencritic.models.saved import SavedModel
+from tokencritic.models.transformer import Block, TransformerConfig, initialize
+
+_EPSILON = 1e-6
+
+
+@dataclass(frozen=True)
+class InlineCriticConfig:
+    """Sizes; the defaults suit the paper's generator for 256 x 256 images, of whose cost the head then has a twentieth.
+
+    num_tokens, codebook_size, num_classes, num_features, feature_width: the generator's. generator: its fingerprint.
+    width: numbers in the vector of a token, inside the head. layers, heads, mlp_width: of its blocks.
+    """
+
+    num_tokens: int = 256
+    codebook_size: int = 1024
+    num_classes: int = 1000
+    num_features: int = 24
+    feature_width: int = 768
+    generator: str = ""
+    width: int = 256
+    layers: int = 2
+    heads: int = 4
+    mlp_width: int = 512
+
+    def __post_init__(self) -> None:
+        for name in ("num_tokens", "num_features", "feature_width", "width", "layers", "heads", "mlp_width"):
+            if (value := vars(self)[name]) < 1:
+                raise InputError(f"{name} is {value}; it must be at least 1")
+        if self.width % self.heads:
+            raise InputError(f"width is {self.width}; it must be a multiple of heads, {self.heads}")
+
+
+class InlineCritic(SavedModel, FeatureCritic):
+    """Each feature through a LayerNorm of its own, all of them projected to the head's width, then a few blocks."""
+
+    Config = InlineCriticConfig
+
+    def __init__(self, config: InlineCriticConfig) -> None:
+        super().__init__(config)
+        self.num_tokens, self.codebook_size, self.num_classes = (
+            config.num_tokens,
+            config.codebook_size,
+            config.num_classes,
+        )
+        self.num_features, self.feature_width = config.num_features, config.feature_width
+        self.generator_identity = config.generator
+        sizes = {"width": config.width, "heads": config.heads, "mlp_width": config.mlp_width}
+        block = TransformerConfig(num_tokens=config.num_tokens, dropout=0.0, norm_first=True, **sizes)
+        self.norms = nn.ModuleList(nn.LayerNorm(config.feature_width, _EPSILON) for _ in range(config.num_features))
+        self.projection = nn.Linear(config.num_features * config.feature_width, config.width)
+        self.blocks = nn.ModuleList(Block(block) for _ in range(config.layers))
+        self.final_norm = nn.LayerNorm(config.width, _EPSILON)
+        self.head = nn.Linear(config.width, 1)
+        self.apply(initialize)
+
+    def forward(self, features: Features) -> Tensor:
+        """features: `num_features` tensors (b, n, feature_width). Returns (b, n) logits, higher = more likely an original."""
+        # fmt: off
+        normed = [norm(feature) for norm, feature in zip(self.norms, features, strict=True)]
+        x = self.projection(torch.cat(normed, dim=-1))     # b n d
+        for block in self.blocks:
+            x = block(x)                                   # b n d
+        return self.head(self.final_norm(x))[..., 0].clone()   # b n; no view, which FSDP could not hook into
+        # fmt: on
