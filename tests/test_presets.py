@@ -7,17 +7,19 @@ import torch
 from tokencritic.errors import InputError
 from tokencritic.models.critic import Critic
 from tokencritic.models.generator import Generator
+from tokencritic.models.inline_critic import InlineCritic
 from tokencritic.pipeline_folder import KINDS
 from tokencritic.presets import MODELS, NAMES, find_preset
 from tokencritic.training.image_tasks import ClassifierObjective, TokenizerObjective
-from tokencritic.training.token_tasks import CriticObjective, GeneratorObjective
+from tokencritic.training.token_tasks import CriticObjective, GeneratorObjective, InlineCriticObjective
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_preset_is_whole_and_its_parts_fit_each_other(name):
-    tokenizer, generator, critic, classifier = (find_preset(model, name) for model in MODELS)
-    objectives = TokenizerObjective, GeneratorObjective, CriticObjective, ClassifierObjective
-    assert tuple(type(preset.objective) for preset in (tokenizer, generator, critic, classifier)) == objectives
+    presets = [find_preset(model, name) for model in MODELS]
+    tokenizer, generator, critic, inline_critic, classifier = presets
+    objectives = [TokenizerObjective, GeneratorObjective, CriticObjective, InlineCriticObjective, ClassifierObjective]
+    assert [type(preset.objective) for preset in presets] == objectives
     kind = next(kind for kind in KINDS["tokenizer"].values() if kind.Config is type(tokenizer.model))
     with torch.device("meta"):
         made = kind(tokenizer.model)
@@ -27,7 +29,12 @@ def test_every_preset_is_whole_and_its_parts_fit_each_other(name):
         assert preset.model.width == generator.model.width
     assert critic.model.layers <= generator.model.layers
     assert (classifier.model.image_size, classifier.model.channels) == (made.image_size, made.channels)
-    for preset in (tokenizer, generator, critic, classifier):
+    own = {"num_features": generator.model.layers, "feature_width": generator.model.width}
+    with torch.device("meta"):
+        head, trunk = InlineCritic(dataclasses.replace(inline_critic.model, **own)), Generator(generator.model).trunk
+    sizes = [sum(p.numel() for p in part.parameters()) for part in (head, trunk)]
+    assert sizes[0] < 0.2 * sizes[1]
+    for preset in presets:
         assert [getattr(preset.training, length) for length in ("steps", "epochs", "minutes")].count(None) == 2
         assert dataclasses.replace(preset) == preset
 

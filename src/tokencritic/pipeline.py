@@ -100,7 +100,8 @@ class TokenCriticPipeline:
     @property
     def sampling(self) -> ModelSettings:
         """The model's settings: its defaults, what tuning found, and how changes join them."""
-        return ModelSettings(self.defaults, self.tokenizer.num_tokens, self.critic is not None, self.folder)
+        parts = self.critic is not None, self.folder, self.inline_critic is not None
+        return ModelSettings(self.defaults, self.tokenizer.num_tokens, *parts)
 
     def nfe(self, settings: SamplingSettings, refine_ratio: float | None = None) -> int:
         """Network evaluations per image, see `SamplingSettings.nfe`."""

@@ -40,6 +40,10 @@ CRITIC = replace(
     training=GENERATOR.training,
 )
 
+INLINE_CRITIC = replace(
+    fashion_mnist.INLINE_CRITIC, model=replace(fashion_mnist.INLINE_CRITIC.model, width=80, mlp_width=160)
+)
+
 CLASSIFIER = replace(
     fashion_mnist.CLASSIFIER,
     model=ClassifierConfig(image_size=32, channels=3, num_classes=10, width=64),

@@ -236,6 +236,7 @@ class ModelSettings:
     num_tokens: int
     has_critic: bool
     folder: Path | None = None
+    has_inline_critic: bool = False
 
     def changed(self, **changes: Any) -> SamplingSettings:
         """The model's defaults with some settings changed.
@@ -264,14 +265,15 @@ class ModelSettings:
         if sampler in SAMPLERS and not SAMPLERS[sampler].refines:
             able = ", ".join(row.name for row in SAMPLERS.values() if row.refines)
             raise InputError(f"sampler is {sampler}, which knows only tokens it sampled itself; refine with {able}")
-        if not self.has_critic and sampler is None:
+        if not (self.has_critic or self.has_inline_critic) and sampler is None:
             raise InputError("the model has no critic to say which tokens to refine")
         check_window(window := changes.get("critic_window", (1, 0)))
         if window[0] != 1:
             raise InputError(
                 f"critic_window is {changes['critic_window']}; refinement starts with the critic: start at 1"
             )
-        return self.changed(**{"sampler": "critic", **REFINING, **changes})
+        judge = "critic" if self.has_critic else "inline"
+        return self.changed(**{"sampler": judge, **REFINING, **changes})
 
     def for_sampler(self, sampler: str) -> SamplingSettings:
         """What suits a sampler, without rejection: the defaults for the sampler that they are made for; for another what
