@@ -376,7 +376,7 @@ def passes(folder: Path, tests: str) -> bool:
 def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        for part in ("src", "tests"):
+        for part in ("src", "tests", "examples"):
             shutil.copytree(ROOT / part, folder / part)
         shutil.copy(ROOT / "pyproject.toml", folder)
         names = sys.argv[1:] or list(MUTANTS)
