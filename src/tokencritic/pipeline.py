@@ -279,7 +279,7 @@ class TokenCriticPipeline:
     def classify(self, tokens: Tensor, batch_size: int = 64) -> Tensor:
         """tokens: (b, n). The classes that the pipeline's classifier finds likeliest: (b,) int64 on the CPU."""
         if self.classifier is None:
-            raise InputError("class_labels is None and the model has no classifier to ask; give the images' classes")
+            raise InputError("no classes are given and the model has no classifier to ask; give the images' classes")
         images = self.images(tokens, "pt", batch_size)
         logits = [self.classifier.classify(part) for part in images.split(batch_size)]
         return torch.cat(logits).argmax(dim=1).cpu()

@@ -6,13 +6,12 @@ score, which needs no classifier.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from tokencritic.contracts import ImageClassifier, Proposal, TokenCritic, evaluating
-from tokencritic.errors import InputError
+from tokencritic.errors import InputError, check_at_least
 from tokencritic.randomness import candidate_seeds
 from tokencritic.sampling.scorers import CriticScorer
 from tokencritic.sampling.settings import SamplingSettings
@@ -20,11 +19,8 @@ from tokencritic.sampling.settings import SamplingSettings
 SampleRows = Callable[[Tensor, Tensor], Tensor]
 """Samples images: rows (b,), the numbers of the images, and seeds (b,) -> tokens (b, n)."""
 
-
-class Ranker(Protocol):
-    """Complete tokens (b, n) and labels (b,) -> (b,), higher = better, each image judged by itself."""
-
-    def __call__(self, tokens: Tensor, labels: Tensor, /) -> Tensor: ...
+Ranker = Callable[[Tensor, Tensor], Tensor]
+"""Ranks images: complete tokens (b, n) and labels (b,) -> (b,), higher = better, each image judged by itself."""
 
 
 @torch.no_grad()
@@ -37,10 +33,9 @@ def best_of(
     labels, seeds: (b,) int64. batch_size: how many candidates are sampled and ranked at a time; it changes no result.
     Memory holds `batch_size` candidates, or all those of one image.
     """
-    if candidates < 1 or (rank is None and candidates > 1):
-        raise InputError(f"candidates is {candidates}; it must be at least 1, and 1 without a ranker")
-    if batch_size < 1:
-        raise InputError(f"batch_size is {batch_size}; it must be at least 1")
+    check_at_least(1, candidates=candidates, batch_size=batch_size)
+    if rank is None and candidates > 1:
+        raise InputError(f"candidates is {candidates}; it must be 1 without a ranker")
     for rows in torch.arange(len(seeds)).split(max(1, batch_size // candidates)):
         every = rows.repeat_interleave(candidates)
         tried = torch.stack([candidate_seeds(seeds[rows], j) for j in range(candidates)], dim=1).flatten()
