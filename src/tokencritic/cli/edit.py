@@ -87,20 +87,12 @@ def _parse(arguments: list[str]) -> Namespace:
     parser.add_argument("--num", type=int, default=4, help="how many results")
     add_work(parser, "out/edited", seed="result i has seed + i")
     add_settings(parser)
-    given = parse(parser, _joined(arguments))
+    if "--shift" in arguments[:-1]:  # as `--shift=-8,0`: a parser would take the number for a flag
+        at = arguments.index("--shift")
+        arguments = [*arguments[:at], "=".join(arguments[at : at + 2]), *arguments[at + 2 :]]
+    given = parse(parser, arguments)
     check_positive(given, "num", "batch_size")
     return given
-
-
-def _joined(arguments: list[str]) -> list[str]:
-    """`--shift -8,0` as `--shift=-8,0`: a parser would take the number for a flag."""
-    joined: list[str] = []
-    for word in arguments:
-        if joined and joined[-1] == "--shift" and word[:1] == "-" and word[1:2].isdecimal():
-            joined[-1] = f"--shift={word}"
-        else:
-            joined.append(word)
-    return joined
 
 
 def _whole_numbers(flag: str, text: str, form: str) -> tuple[int, ...]:

@@ -13,7 +13,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from tokencritic.errors import InputError
 from tokencritic.files import write_atomically
 from tokencritic.pictures.look import colour_scale
 from tokencritic.sampling.settings import SAMPLERS
@@ -47,8 +46,6 @@ def tradeoff_figures(rows: Sequence[Row], folder: Path, explained: str = "") -> 
 
     rows: as `sweep` gives them. explained: a line below the figures that says what was measured with.
     """
-    if not rows:
-        raise InputError("rows is empty; there is nothing to draw")
     wanted = {"fid_is.png": ["is"], "fid_recall_precision.png": ["recall", "precision"]}
     figures = {
         name: draw_tradeoff(rows, metrics, explained)
@@ -226,8 +223,8 @@ def _with_legend(figure: Figure, panels: np.ndarray) -> Figure:
     """The figure with one legend for all panels, each name once."""
     handles: dict[str, Any] = {}
     for axes in panels.flat:
-        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-            handles.setdefault(label, handle)
+        of_axes, labels = axes.get_legend_handles_labels()
+        handles |= dict(zip(labels, of_axes, strict=True))
     place: dict[str, Any] = {"loc": "outside right upper", "frameon": False, "fontsize": 8, "handlelength": 2.8}
     figure.legend(handles.values(), handles.keys(), **place)
     return figure
