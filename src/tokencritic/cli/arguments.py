@@ -60,6 +60,15 @@ def parse(parser: ArgumentParser, arguments: list[str]) -> Namespace:
         raise InputError(" ".join(re.sub(r"<class '(\w+)'>", r"\1", message).split())) from error
 
 
+def parse_work(parser: ArgumentParser, arguments: list[str], out: str, seed: str = "image i has seed + i") -> Namespace:
+    """Parse the command line of a command that makes images: the flags of the parser, of the work and of the settings."""
+    add_work(parser, out, seed)
+    add_settings(parser)
+    given = parse(parser, arguments)
+    check_positive(given, *(name for name in ("num", "batch_size") if name in given))
+    return given
+
+
 def add_work(parser: ArgumentParser, out: str, seed: str = "image i has seed + i") -> None:
     """The flags of every command that makes images."""
     parser.add_argument("--seed", type=int, default=0, help=seed)

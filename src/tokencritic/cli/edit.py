@@ -4,16 +4,7 @@ from pathlib import Path
 
 from jsonargparse import Namespace
 
-from tokencritic.cli.arguments import (
-    MODEL_HELP,
-    add_settings,
-    add_work,
-    check_positive,
-    load_model,
-    make_parser,
-    parse,
-    settings_of,
-)
+from tokencritic.cli.arguments import MODEL_HELP, load_model, make_parser, parse_work, settings_of
 from tokencritic.errors import InputError
 
 _MOST_IN_GRID, _MOST_COLUMNS = 64, 8
@@ -85,14 +76,10 @@ def _parse(arguments: list[str]) -> Namespace:
     text = "a number or name, one for all results or one for each; the classifier decides by default"
     parser.add_argument("--classes", nargs="+", metavar="C", help=text)
     parser.add_argument("--num", type=int, default=4, help="how many results")
-    add_work(parser, "out/edited", seed="result i has seed + i")
-    add_settings(parser)
     if "--shift" in arguments[:-1]:  # as `--shift=-8,0`: a parser would take the number for a flag
         at = arguments.index("--shift")
         arguments = [*arguments[:at], "=".join(arguments[at : at + 2]), *arguments[at + 2 :]]
-    given = parse(parser, arguments)
-    check_positive(given, "num", "batch_size")
-    return given
+    return parse_work(parser, arguments, "out/edited", seed="result i has seed + i")
 
 
 def _whole_numbers(flag: str, text: str, form: str) -> tuple[int, ...]:

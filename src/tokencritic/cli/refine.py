@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tokencritic.cli.arguments import MODEL_HELP, add_settings, add_work, load_model, make_parser, parse, settings_of
+from tokencritic.cli.arguments import MODEL_HELP, load_model, make_parser, parse_work, settings_of
 from tokencritic.sampling.settings import REFINEMENT_RATIO
 
 _MOST_IN_GRID = 64
@@ -21,9 +21,7 @@ def main(arguments: list[str]) -> None:
     text = "numbers or names, one for each image or one for all; the classifier decides by default"
     parser.add_argument("--classes", nargs="+", metavar="C", help=text)
     parser.add_argument("--ratio", type=float, default=REFINEMENT_RATIO, help="the share of tokens hidden at first")
-    add_work(parser, "out/refined")
-    add_settings(parser)
-    given = parse(parser, arguments)
+    given = parse_work(parser, arguments, "out/refined")
 
     import torch
 

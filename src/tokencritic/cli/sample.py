@@ -8,16 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from jsonargparse import Namespace
 
-from tokencritic.cli.arguments import (
-    MODEL_HELP,
-    add_settings,
-    add_work,
-    check_positive,
-    load_model,
-    make_parser,
-    parse,
-    settings_of,
-)
+from tokencritic.cli.arguments import MODEL_HELP, load_model, make_parser, parse_work, settings_of
 from tokencritic.errors import InputError
 
 if TYPE_CHECKING:
@@ -78,18 +69,15 @@ def _parse(arguments: list[str]) -> Namespace:
     parser.add_argument("model", help=MODEL_HELP)
     parser.add_argument("--classes", nargs="+", metavar="C", help="numbers or names; all classes in turn by default")
     parser.add_argument("--num", type=int, default=16, help="how many images in all; the classes take turns")
-    add_work(parser, "out/samples")
     text = "png, or npz: one samples.npz that ADM's evaluator reads"
     parser.add_argument("--format", choices=["png", "npz"], default="png", help=text)
     text = "also show how the first 16 images form: .gif, or a film strip, .png"
     parser.add_argument("--trace", metavar="FILE", help=text)
     text = "with --trace: MaskGIT above the critic, from the same seeds and at the same NFE"
     parser.add_argument("--compare", action="store_true", help=text)
-    add_settings(parser)
-    given = parse(parser, arguments)
+    given = parse_work(parser, arguments, "out/samples")
     if given.compare and not given.trace:
         raise InputError("--compare is given without --trace; name the file to write with --trace FILE")
-    check_positive(given, "num", "batch_size")
     return given
 
 

@@ -90,13 +90,9 @@ def choose_ranker(
     """The ranker that the settings name, from a model's parts; None where there is nothing to choose."""
     if settings.candidates == 1:
         return None
-    if settings.reject_by == "critic":
-        if critic is None:
-            raise InputError(f"candidates is {settings.candidates} and reject_by is critic, but the model has none")
+    if settings.reject_by == "critic" and critic is not None:
         return CriticRanker(critic)
-    if classifier is None:
-        raise InputError(
-            f"candidates is {settings.candidates} and reject_by is classifier, but the model has none; "
-            "choose critic, or from Python give one as reject_with"
-        )
-    return ClassifierRanker(classifier, decode)
+    if settings.reject_by == "classifier" and classifier is not None:
+        return ClassifierRanker(classifier, decode)
+    why = f"candidates is {settings.candidates} and reject_by is {settings.reject_by}, but the model has none"
+    raise InputError(f"{why}; choose the other, or from Python give a classifier as reject_with")
