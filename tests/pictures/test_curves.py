@@ -47,7 +47,7 @@ def test_the_figures_that_the_measures_allow_are_written(tmp_path):
     with Image.open(written[0]) as small, Image.open(written[1]) as large:
         assert large.width > small.width > 1000
     without = [{name: one[name] for name in ("sampler", "nfe", "fid", "recall", "precision")} for one in rows]
-    assert [path.name for path in tradeoff_figures(without, tmp_path)] == ["fid_recall_precision.png"]
+    assert [path.name for path in tradeoff_figures(without, tmp_path, "")] == ["fid_recall_precision.png"]
 
 
 def test_no_sampler_is_left_out_and_no_two_look_alike():

@@ -29,7 +29,6 @@ COMMANDS: dict[str, str] = {
 
 # Of <malloc.h>: the size from which a block has pages of its own, how much free memory is kept, how much is asked for ahead.
 _MMAP_THRESHOLD, _TRIM_THRESHOLD, _TOP_PAD = -3, -1, -2
-
 _LINES = "\n".join(f"  {command:<{max(map(len, COMMANDS))}}  {text}" for command, text in COMMANDS.items())
 _HELP = f"""usage: token-critic COMMAND [--help] ...
 
@@ -79,8 +78,7 @@ def _keep_freed_memory() -> None:
     Else it gives large blocks back to the system at once and asks for them again, and a fifth of a small model's sampling on a
     CPU is the clearing of such pages (`benchmarks/command_line.py`). Where there is no `mallopt`, nothing is done.
     """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
-    if mallopt is not None:
+    if sys.platform == "linux" and (mallopt := getattr(ctypes.CDLL(None), "mallopt", None)) is not None:
         mallopt(_MMAP_THRESHOLD, 2**30)
         mallopt(_TRIM_THRESHOLD, 2**31 - 1)
         mallopt(_TOP_PAD, 2**26)

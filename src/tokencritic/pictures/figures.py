@@ -41,18 +41,18 @@ _TARGETS = {"masked": "share that was not hidden", "changed": "share with the or
 _RATIO_SHADES, _RATIO_MARKERS = (90, 140, 190, 245), "sD^v"
 
 
-def tradeoff_figures(rows: Sequence[Row], folder: Path, explained: str = "") -> list[Path]:
+def tradeoff_figures(rows: Sequence[Row], folder: Path, explained: str) -> list[Path]:
     """Draw the figures that the rows' metrics allow, as PNG files; returns them.
 
     rows: as `sweep` gives them. explained: a line below the figures that says what was measured with.
     """
     wanted = {"fid_is.png": ["is"], "fid_recall_precision.png": ["recall", "precision"]}
     figures = {
-        name: draw_tradeoff(rows, metrics, explained)
+        name: draw_tradeoff(rows, metrics)
         for name, metrics in wanted.items()
         if all(metric in row for metric in ("fid", *metrics) for row in rows)
     }
-    return _write(figures, folder)
+    return _write(figures, folder, explained)
 
 
 def diagnosis_figures(held_out: Row, sampling: Mapping[str, Row], folder: Path, explained: str) -> list[Path]:
@@ -62,22 +62,22 @@ def diagnosis_figures(held_out: Row, sampling: Mapping[str, Row], folder: Path, 
     each figure that says what was measured.
     """
     figures = {
-        "scores.png": draw_scores(held_out["by_ratio"], explained),
-        "auc.png": draw_auc(held_out["by_ratio"], explained),
-        "calibration.png": draw_calibration(held_out, explained),
-        "sampling.png": draw_sampling(sampling, explained),
+        "scores.png": draw_scores(held_out["by_ratio"]),
+        "auc.png": draw_auc(held_out["by_ratio"]),
+        "calibration.png": draw_calibration(held_out),
+        "sampling.png": draw_sampling(sampling),
     }
-    return _write(figures, folder)
+    return _write(figures, folder, explained)
 
 
-def draw_tradeoff(rows: Sequence[Row], metrics: Sequence[str], explained: str = "") -> Figure:
+def draw_tradeoff(rows: Sequence[Row], metrics: Sequence[str]) -> Figure:
     """FID, lower is better, against each of some metrics of which higher is better, side by side.
 
     The shape of a point is its NFE. Filled points on a line are a sampler's Pareto front.
     """
     counts = sorted({row["nfe"] for row in rows})
     shapes = {nfe: _MARKERS[place % len(_MARKERS)] for place, nfe in enumerate(counts)}
-    figure, panels = _new_figure(1, len(metrics), explained, size=(1.9 + 4.1 * len(metrics), 4.3))
+    figure, panels = _new_figure(1, len(metrics), size=(1.9 + 4.1 * len(metrics), 4.3))
     handles = []
     for sampler, title, colour in ((row.name, row.title, row.colour) for row in SAMPLERS.values()):
         if its_rows := [row for row in rows if row["sampler"] == sampler]:
@@ -118,9 +118,9 @@ def _draw_sampler(axes: Axes, rows: Sequence[Row], sampler: str, metric: str, sh
         axes.plot(x, y, marker=shapes[row["nfe"]], markersize=size, zorder=order, **style)
 
 
-def draw_scores(sections: Sequence[Row], explained: str = "") -> Figure:
+def draw_scores(sections: Sequence[Row]) -> Figure:
     """Histograms of scores by kind of token, one panel for each bin of the mask ratio. sections: `by_ratio`."""
-    figure, panels = _new_figure(1, len(sections), explained)
+    figure, panels = _new_figure(1, len(sections))
     for axes, section in zip(panels[0], sections, strict=True):
         for kind, (label, colour, line) in _KINDS.items():
             counts = np.array(section["histogram"][kind], float)
@@ -132,7 +132,7 @@ def draw_scores(sections: Sequence[Row], explained: str = "") -> Figure:
     return _with_legend(figure, panels)
 
 
-def draw_auc(sections: Sequence[Row], explained: str = "") -> Figure:
+def draw_auc(sections: Sequence[Row]) -> Figure:
     """How well tokens are told apart at each mask ratio. sections: `by_ratio`."""
     both = ("auc", "auc_within_image")
     drawn = {
@@ -140,7 +140,7 @@ def draw_auc(sections: Sequence[Row], explained: str = "") -> Figure:
         "has it another code?": [(judge, judge, "changed") for judge in both],
         "resampled: has it another code?": [(judge, "auc_of_resampled", judge) for judge in ("critic", "confidence")],
     }
-    figure, panels = _new_figure(1, len(drawn), explained)
+    figure, panels = _new_figure(1, len(drawn))
     for axes, (title, lines) in zip(panels[0], drawn.items(), strict=True):
         for judge, metric, name in lines:
             label, colour, style = _JUDGES[judge]
@@ -153,9 +153,9 @@ def draw_auc(sections: Sequence[Row], explained: str = "") -> Figure:
     return _with_legend(figure, panels)
 
 
-def draw_calibration(held_out: Row, explained: str = "") -> Figure:
+def draw_calibration(held_out: Row) -> Figure:
     """Reliability curves against both targets, over all images and by mask ratio. held_out: as `held_out_report` gives it."""
-    figure, panels = _new_figure(1, len(_TARGETS), explained)
+    figure, panels = _new_figure(1, len(_TARGETS))
     for axes, (target, title) in zip(panels[0], _TARGETS.items(), strict=True):
         axes.plot([0, 1], [0, 1], color="#808080", linewidth=0.8)
         drawn = [
@@ -173,9 +173,9 @@ def draw_calibration(held_out: Row, explained: str = "") -> Figure:
     return _with_legend(figure, panels)
 
 
-def draw_sampling(sampling: Mapping[str, Row], explained: str = "") -> Figure:
+def draw_sampling(sampling: Mapping[str, Row]) -> Figure:
     """What happens step by step, for each sampler by its name."""
-    figure, panels = _new_figure(2, 2, explained, sharey=False)
+    figure, panels = _new_figure(2, 2, sharey=False)
     mean, often, same, gain = panels.flat
     for sampler, report in sampling.items():
         row, steps = SAMPLERS[sampler], report["steps"]
@@ -199,7 +199,7 @@ def draw_sampling(sampling: Mapping[str, Row], explained: str = "") -> Figure:
 
 
 def _new_figure(
-    rows: int, columns: int, explained: str, *, sharey: bool = True, size: tuple[float, float] | None = None
+    rows: int, columns: int, *, sharey: bool = True, size: tuple[float, float] | None = None
 ) -> tuple[Figure, np.ndarray]:
     """A figure and its panels (rows, columns). size: in inches."""
     size = size or (2.4 + 3.1 * columns, 0.6 + 2.9 * rows)
@@ -209,8 +209,6 @@ def _new_figure(
         axes.grid(color="#E0E0E0", linewidth=0.6)
         axes.set_axisbelow(True)
         axes.spines[["top", "right"]].set_visible(False)
-    if explained:
-        figure.supxlabel(explained, fontsize=6.5, color="#505050")
     return figure, panels
 
 
@@ -230,8 +228,9 @@ def _with_legend(figure: Figure, panels: np.ndarray) -> Figure:
     return figure
 
 
-def _write(figures: Mapping[str, Figure], folder: Path) -> list[Path]:
+def _write(figures: Mapping[str, Figure], folder: Path, explained: str) -> list[Path]:
     for name, figure in figures.items():
+        figure.supxlabel(explained, fontsize=6.5, color="#505050")
         write_atomically(folder / name, partial(figure.savefig, format="png"))
     return [folder / name for name in figures]
 

@@ -66,7 +66,7 @@ def decode_for_panels(tokens: Tensor, tokenizer: ImageTokenizer, room: int) -> t
     cell = max(1, room // columns)
     size = cell * rows, cell * columns
     flat = pixels.reshape(-1, height, width, 3)
-    small = [np.asarray(Image.fromarray(image).resize(size[::-1], Image.Resampling.BOX)) for image in flat]
+    small = [np.asarray(Image.fromarray(image).resize((size[1], size[0]), Image.Resampling.BOX)) for image in flat]
     return np.stack(small).reshape(*pixels.shape[:-3], *size, 3), size
 
 
