@@ -130,7 +130,10 @@ def test_a_trace_that_cannot_be_written_is_refused_before_sampling(model, tmp_pa
         (["--compare"], "--compare is given without --trace"),
         (["--trace", tmp_path / "a.bmp"], "ends in '.bmp'; steps are written as .gif"),
         (["--trace", tmp_path / "a.gif", "--candidates", 2], "without rejection"),
-        (["--trace", tmp_path / "a.gif", "--compare", "--sampler", "random-order"], "--compare shows the critic"),
+        (
+            ["--trace", tmp_path / "a.gif", "--compare", "--sampler", "random-order"],
+            "--compare is for a model with a critic",
+        ),
     ):
         assert main(["sample", str(model), "--out", str(tmp_path / "out"), *map(str, arguments)]) == 2
         assert message in capsys.readouterr().err

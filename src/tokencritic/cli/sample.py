@@ -97,7 +97,7 @@ def _traced(
     runs = [(settings, Trace(MOST_IMAGES))]
     if given.compare:
         if pipe.critic is None or settings.row(has_critic=True).name != "critic":
-            raise InputError("--compare shows the critic beside MaskGIT; --sampler or the model names no critic")
+            raise InputError("--compare is for a model with a critic, and for no other --sampler than the critic")
         runs.insert(0, (pipe.sampling.at_nfe("confidence", pipe.nfe(settings)), Trace()))
     return runs
 

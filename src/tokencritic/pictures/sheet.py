@@ -19,7 +19,6 @@ _WIDTH = 900  # what a page shows without shrinking it
 _MARGIN, _GAP, _GROUP_GAP = 20, 6, 14
 _SIDE_WIDTH = 112
 _TITLE_HEIGHT, _GROUP_HEIGHT, _NAMES_HEIGHT, _LEGEND_HEIGHT = 40, 30, 22, 26
-_TITLE_MIDDLE, _BAR_TOP = _MARGIN + 8, _MARGIN + 26
 _HEADING, _TEXT, _SMALL = 17, 14, 13
 _BAR, _SWATCH, _SPACE, _ITEM_GAP = 140, 14, 8, 32  # of the legend
 
@@ -106,20 +105,20 @@ def draw_sheet(
         place = x + width // 2, y - heading - above // 2 - 2
         draw.text(place, shorten(name, _SMALL, width), look.INK, font(_SMALL), anchor="mm")
     for number, note in enumerate(notes):
-        y = corner(number, 0, 0)[1] - _GROUP_HEIGHT // 2 - 2 if heading else _TITLE_MIDDLE
+        y = corner(number, 0, 0)[1] - _GROUP_HEIGHT // 2 - 2 if heading else _MARGIN + 8
         draw.text((right, y), note, look.FAINT_INK, font(_TEXT), anchor="rm")
-    draw.text((_MARGIN, _TITLE_MIDDLE), title, look.INK, font(_HEADING), anchor="lm")
-    if done is not None:
-        _draw_bar(draw, done, right)
+    _draw_title(draw, title, done, right)
     return image
 
 
-def _draw_bar(draw: ImageDraw.ImageDraw, done: float, right: int) -> None:
-    """The share of the work that lies behind, below the title."""
-    draw.rectangle((_MARGIN, _BAR_TOP, right - 1, _BAR_TOP + 2), look.LINE)
-    end = _MARGIN + round(done * (right - _MARGIN)) - 1
-    if end > _MARGIN:
-        draw.rectangle((_MARGIN, _BAR_TOP, end, _BAR_TOP + 2), look.INK)
+def _draw_title(draw: ImageDraw.ImageDraw, title: str, done: float | None, right: int) -> None:
+    """The title, and below it the share of the work that lies behind."""
+    draw.text((_MARGIN, _MARGIN + 8), title, look.INK, font(_HEADING), anchor="lm")
+    if done is not None:
+        top, end = _MARGIN + 26, _MARGIN + round(done * (right - _MARGIN)) - 1
+        draw.rectangle((_MARGIN, top, right - 1, top + 2), look.LINE)
+        if end > _MARGIN:
+            draw.rectangle((_MARGIN, top, end, top + 2), look.INK)
 
 
 @lru_cache
