@@ -50,7 +50,7 @@ def main(arguments: list[str]) -> None:
     folder = Path(given.out)
     folder.mkdir(parents=True, exist_ok=True)
     shown = {name: tokens[name] for name in plain}
-    notes = [f"{nfe[name]} passes an image" for name in plain]
+    notes = [f"{nfe[name]} NFE" for name in plain]
     save(samples_compared(shown, pipe.tokenizer, pipe.names(classes), notes), folder / "samples.png")
     runs = [run_of(str(one.sampler), traces[name], one.probabilities) for name, one in plain.items()]
     names = pipe.names(labels[:_SHOWN].tolist())

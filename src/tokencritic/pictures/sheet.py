@@ -142,5 +142,5 @@ def _legend(items: tuple[LegendItem, ...]) -> Image.Image:
             edge = look.REMASKED if item == "re-masked" else look.HIDDEN
             draw.rectangle((x, top, x + _SWATCH - 1, top + _SWATCH - 1), look.HIDDEN, edge, 2)
             x += _SWATCH + _SPACE
-        x = write("taken back: kept before, hidden again" if item == "re-masked" else item) + _ITEM_GAP
+        x = write("re-masked: kept before, hidden again" if item == "re-masked" else item) + _ITEM_GAP
     return image.crop((0, 0, max(0, x - _ITEM_GAP), _LEGEND_HEIGHT if items else 0))

@@ -192,8 +192,8 @@ def _note(steps: Sequence[TraceStep], count: int) -> str:
     hidden = steps[-1].hidden[:count]
     remasked = [int(step.remasked[:count].sum()) for step in steps]
     if not hidden.any():
-        return f"all {hidden.numel()} tokens kept, {sum(remasked)} taken back on the way"
-    return f"{int(hidden.sum())} of {hidden.numel()} tokens hidden, {remasked[-1]} taken back"
+        return f"all {hidden.numel()} tokens kept, {sum(remasked)} re-masked on the way"
+    return f"{int(hidden.sum())} of {hidden.numel()} tokens hidden, {remasked[-1]} re-masked"
 
 
 def _with_one_palette(frames: Sequence[Image.Image]) -> list[Image.Image]:
