@@ -44,7 +44,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = arguments.out or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        for ending in ("gif", "webp", "png"):
+        for ending in ("gif", "png"):
             seconds = []
             for _ in range(arguments.rounds):
                 start = time.perf_counter()

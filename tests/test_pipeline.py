@@ -376,7 +376,7 @@ def test_a_damaged_folder_is_named(pipe, tmp_path, change, message):
         (lambda pipe: pipe.refine(GREY, 0, sampler="confidence"), "sampler is confidence"),
         (lambda pipe: pipe.refine(GREY, 0, ratio=0.0), "ratio is 0.0"),
         (lambda pipe: pipe.refine(GREY, [0, 1]), "there are 2 labels for 1 images"),
-        (lambda pipe: without_classifier(pipe).refine(GREY), "class_labels is None and the model has no classifier"),
+        (lambda pipe: without_classifier(pipe).refine(GREY), "no classes are given and the model has no classifier"),
         (lambda pipe: pipe.refine(torch.zeros(1, 5, dtype=torch.int64), 0), r"tokens has shape \(1, 5\)"),
         (lambda pipe: pipe.refine(torch.zeros(1, 4), 0), "tokens is float32; expected integers"),
         (lambda pipe: pipe.encode([]), "images is a list; expected a picture or a list of them"),

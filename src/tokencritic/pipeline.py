@@ -21,9 +21,9 @@ from tokencritic.guidance import guided
 from tokencritic.image_forms import to_images, to_pil
 from tokencritic.pipeline_folder import KINDS, read_folder, write_folder
 from tokencritic.pretrained import place_of
-from tokencritic.randomness import as_seeds
+from tokencritic.randomness import as_seeds, candidate_seeds
 from tokencritic.sampling.loop import OnStep
-from tokencritic.sampling.rejection import best_among, best_of, choose_ranker
+from tokencritic.sampling.rejection import best_of, choose_ranker
 from tokencritic.sampling.scorers import CriticScorer, Judges, make_scorer
 from tokencritic.sampling.settings import REFINEMENT_RATIO, ModelSettings, SamplingSettings
 from tokencritic.sampling.starts import Seeds, edit, refine, sample
@@ -247,15 +247,18 @@ class TokenCriticPipeline:
         parts = guided(self.generator, settings.guidance), make_scorer(settings, judges)
         options: dict[str, Any] = {"steps": settings.steps, "temperature": settings.temperature, "on_step": on_step}
 
-        def sample_rows(rows: Tensor, seeds: Tensor) -> Tensor:
-            if given is None:
-                return sample(*parts, labels[rows], seeds, **options)
-            if given.region is None:
-                return refine(*parts, given.tokens[rows], labels[rows], seeds, ratio=given.ratio, **options)
-            region = given.region if given.region.ndim == 1 else given.region[rows]
-            return edit(*parts, given.tokens[rows], region, labels[rows], seeds, **options)
+        all_seeds = torch.stack([candidate_seeds(seeds, number) for number in range(settings.candidates)])
 
-        return best_of(sample_rows, ranker, labels, seeds, settings.candidates, batch_size)
+        def sample_rows(rows: Tensor, numbers: Tensor) -> Tensor:
+            own = labels[rows], all_seeds[numbers, rows]
+            if given is None:
+                return sample(*parts, *own, **options)
+            if given.region is None:
+                return refine(*parts, given.tokens[rows], *own, ratio=given.ratio, **options)
+            region = given.region if given.region.ndim == 1 else given.region[rows]
+            return edit(*parts, given.tokens[rows], region, *own, **options)
+
+        return best_of(sample_rows, ranker, labels, settings.candidates, batch_size)
 
     def sample_tokens(
         self,
@@ -282,8 +285,9 @@ class TokenCriticPipeline:
         ranker = choose_ranker(settings, self.critic, self.classifier, self.tokenizer.decode)
         if ranker is None:
             return candidates[0]
-        here = [tokens.to(self.device) for tokens in candidates]
-        return best_among(here, ranker, labels.to(self.device), batch_size).cpu()
+        tokens = torch.stack(list(candidates)).to(self.device)
+        kept = best_of(lambda rows, numbers: tokens[numbers, rows], ranker, labels, len(candidates), batch_size)
+        return torch.cat(list(kept))
 
     def _given(
         self, images_or_tokens: Any, class_labels: ClassLabels | None, batch_size: int
@@ -301,7 +305,7 @@ class TokenCriticPipeline:
     def classify(self, tokens: Tensor, batch_size: int = 64) -> Tensor:
         """tokens: (b, n). The classes that the pipeline's classifier finds likeliest: (b,) int64 on the CPU."""
         if self.classifier is None:
-            raise InputError("class_labels is None and the model has no classifier to ask; give the images' classes")
+            raise InputError("no classes are given and the model has no classifier to ask; give the images' classes")
         images = self.images(tokens, "pt", batch_size)
         logits = [self.classifier.classify(part) for part in images.split(batch_size)]
         return torch.cat(logits).argmax(dim=1).cpu()

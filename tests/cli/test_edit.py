@@ -108,7 +108,7 @@ def test_the_classifier_is_asked_about_the_image_as_it_was_given(pipe, model, im
     asked, told = tmp_path / "asked", tmp_path / "told"
     assert run(model, image, "--shift", "6,3", "--out", asked) == 0
     first = capsys.readouterr().out.splitlines()[0]
-    assert first == f"{image}: edited as class {said} ({pipe.class_names[said]}), as the classifier has it"
+    assert first == f"{image}: edited as {pipe.class_names[said]}, as the classifier has it"
     assert run(model, image, "--shift", "6,3", "--classes", said, "--out", told) == 0
     assert all((told / path.name).read_bytes() == path.read_bytes() for path in asked.iterdir())
 
@@ -147,7 +147,7 @@ def test_bad_input_is_one_line_and_nothing_is_written(pipe, model, image, tmp_pa
     TokenCriticPipeline(pipe.tokenizer, pipe.generator, pipe.critic).save_pretrained(tmp_path / "unread")
     box = ("--region", "0,0,5,5")
     cases = {
-        (model, image): "--region and --shift are missing; give at least one of them",
+        (model, image): "there is nothing to sample; give a --region, or move the image with --shift",
         (model, image, "--region", "1,2,3"): "--region is '1,2,3'; expected LEFT,TOP,RIGHT,BOTTOM",
         (model, image, "--region", "a,b,c,d"): "--region is 'a,b,c,d'",
         (model, image, "--region", "0,0,2.5,5"): "--region is '0,0,2.5,5'",
@@ -155,17 +155,17 @@ def test_bad_input_is_one_line_and_nothing_is_written(pipe, model, image, tmp_pa
         (model, image, "--region", "5,0,5,5"): "region is 5,0,5,5; expected",
         (model, image, "--shift", "3"): "--shift is '3'; expected DX,DY",
         (model, image, "--shift", "0,-10"): "shift is 0,-10; nothing is left",
-        (model, image, "--shift", "0,0"): "--shift is 0,0, which leaves nothing to sample",
+        (model, image, "--shift", "0,0"): "there is nothing to sample",
         (model, image, *box, "--num", 0): "--num is 0; it must be at least 1",
         (model, image, *box, "--batch_size", 0): "--batch_size is 0",
         (model, image, *box, "--seed", -1): "seeds holds",
         (model, image, *box, "--steps", 0): "steps is 0",
         (model, image, *box, "--classes", "bird"): "--classes holds 'bird'",
-        (model, image, *box, "--classes", 0, 1): "--classes has 2 entries for 4 images",
+        (model, image, *box, "--classes", 0, 1): "there are 2 labels for 4 images",
         (model, image, *box, "--guidance", 2): "guidance",
         (model, text, *box): "text.png is no image that can be read",
         (model, tmp_path / "nowhere.png", *box): "nowhere.png is no image that can be read: No such file",
-        (tmp_path / "unread", image, *box): "--classes is missing and the model has no classifier",
+        (tmp_path / "unread", image, *box): "no classes are given and the model has no classifier",
         (tmp_path / "nowhere", image, *box): "nowhere",
         (model, *box): "image",
     }

@@ -88,7 +88,7 @@ def test_one_class_for_all_or_as_the_classifier_has_it(pipe, model, images, tmp_
     assert main([*map(str, ["refine", model, images[0], "--out", asked])]) == 0
     said = int(pipe.classify(pipe.encode(Image.open(images[0]))))
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == f"{images[0]}: refined as class {said} ({pipe.class_names[said]}), as the classifier has it"
+    assert lines[0] == f"{images[0]}: refined as {pipe.class_names[said]}, as the classifier has it"
     assert len(lines) == 2
 
 
@@ -122,13 +122,13 @@ def test_bad_input_is_one_line_and_nothing_is_written(pipe, model, images, tmp_p
         (model, tmp_path): "is no image that can be read: Is a directory",
         (model, good, "--ratio", 0): "ratio is 0.0; it must lie in (0, 1]",
         (model, good, "--classes", "bird"): "--classes holds 'bird'",
-        (model, good, "--classes", 0, 1): "--classes has 2 entries for 1 images",
+        (model, good, "--classes", 0, 1): "there are 2 labels for 1 images",
         (model, good, "--steps", 0): "steps is 0",
         (model, good, "--sampler", "confidence"): "sampler is confidence",
         (model, good, "--seed", -4): "seeds holds",
         (model, good, "--batch_size", 0): "batch_size is 0",
         (tmp_path / "plain", good, "--classes", 0): "the model has no critic",
-        (tmp_path / "unread", good): "--classes is missing and the model has no classifier",
+        (tmp_path / "unread", good): "no classes are given and the model has no classifier",
         (model,): "images",
     }
     for arguments, message in cases.items():

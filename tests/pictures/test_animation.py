@@ -19,14 +19,6 @@ def read(file):
         return [pixels for pixels, _ in frames], [milliseconds for _, milliseconds in frames], animation.info["loop"]
 
 
-def test_a_webp_holds_every_frame_exactly(tmp_path):
-    write_steps(tmp_path / "steps.webp", RUN, ToyTokenizer())
-    frames, milliseconds, loop = read(tmp_path / "steps.webp")
-    assert all((a == np.asarray(b)).all() for a, b in zip(frames, FRAMES, strict=True))
-    assert milliseconds == [400, 400, 400, 3000]
-    assert loop == 0
-
-
 def test_a_gif_holds_every_frame_in_nearly_its_colours_and_flat_colours_exactly(tmp_path):
     write_steps(tmp_path / "steps.GIF", RUN, ToyTokenizer())
     frames, milliseconds, loop = read(tmp_path / "steps.GIF")
@@ -41,7 +33,7 @@ def test_a_gif_holds_every_frame_in_nearly_its_colours_and_flat_colours_exactly(
 
 
 def test_the_ending_of_the_name_says_what_is_written(tmp_path):
-    for ending, form in ((".gif", "GIF"), (".webp", "WEBP"), (".png", "PNG")):
+    for ending, form in ((".gif", "GIF"), (".png", "PNG")):
         file = tmp_path / f"steps{ending}"
         write_steps(file, RUN, ToyTokenizer(), ["Bag", "Coat", "Dress"])
         with Image.open(file) as image:
@@ -53,7 +45,7 @@ def test_the_ending_of_the_name_says_what_is_written(tmp_path):
         assert count(strip, HIDDEN) > 0
 
 
-@pytest.mark.parametrize("ending", ["gif", "webp", "png"])
+@pytest.mark.parametrize("ending", ["gif", "png"])
 def test_the_same_steps_give_the_same_bytes(tmp_path, ending):
     for name in ("a", "b"):
         write_steps(tmp_path / f"{name}.{ending}", run_of("critic", toy_trace(3)), ToyTokenizer())
@@ -80,8 +72,8 @@ def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
     [
         (lambda folder: write_steps(folder / "a.jpg", RUN, ToyTokenizer()), "ends in '.jpg'; steps are written as"),
         (lambda folder: write_steps(folder / "a", RUN, ToyTokenizer()), "ends in ''"),
-        (lambda folder: write_steps(folder / "a.png", [], ToyTokenizer()), "runs is empty"),
-        (lambda folder: write_steps(folder / "a.gif", [], ToyTokenizer()), "runs is empty"),
+        (lambda folder: write_steps(folder / "a.png", [], ToyTokenizer()), "give at least one run"),
+        (lambda folder: write_steps(folder / "a.gif", [], ToyTokenizer()), "give at least one run"),
     ],
 )
 def test_bad_input_is_named_and_nothing_is_written(tmp_path, call, message):

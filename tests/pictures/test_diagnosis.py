@@ -53,7 +53,7 @@ def names(figure):
 
 
 def test_histograms_are_shares_of_each_kind_of_token(held_out):
-    figure = draw_scores(held_out["by_ratio"], "so measured")
+    figure = draw_scores(held_out["by_ratio"])
     assert len(figure.axes) == 4
     labels = ["original", "resampled, changed", "resampled, equal to the original"]
     assert names(figure) == labels

@@ -7,9 +7,9 @@ from tokencritic.errors import InputError
 from tokencritic.pictures.look import HIDDEN, REMASKED, colour_scale
 from tokencritic.pictures.panels import (
     decode,
+    decode_for_panels,
     hidden_panels,
     magnify,
-    panel_size,
     score_panels,
     trust,
 )
@@ -90,9 +90,11 @@ def test_all_steps_are_decoded_in_few_batches():
 
 
 def test_small_images_are_magnified_whole_times_and_large_ones_keep_whole_tokens():
-    assert panel_size((28, 28), (7, 7), 90) == (84, 84)
-    assert panel_size((256, 256), (16, 16), 87) == (80, 80)
-    assert panel_size((32, 64), (4, 8), 70) == (32, 64)
+    tokens, tokenizer = toy_trace(2).steps[0].proposal, ToyTokenizer()  # 12 x 16 pixels, 3 x 4 tokens
+    for room, panel, decoded in ((50, (36, 48), (12, 16)), (16, (12, 16), (12, 16)), (15, (9, 12), (9, 12))):
+        pixels, size = decode_for_panels(tokens, tokenizer, room)
+        assert size == panel
+        assert pixels.shape == (2, *decoded, 3)
     image = np.random.default_rng(0).integers(0, 256, (2, 3, 3), dtype=np.uint8)
     large = magnify(image, (4, 9))
     assert (large[1::2, 2::3] == image).all()

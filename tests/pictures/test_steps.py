@@ -168,11 +168,11 @@ def test_the_same_steps_give_the_same_pixels():
     ("call", "message"),
     [
         (lambda: TracedRun("mine", []), "the run 'mine' has no steps"),
-        (lambda: step_frames([], ToyTokenizer()), "runs is empty"),
+        (lambda: step_frames([], ToyTokenizer()), "give at least one run"),
         (lambda: step_frames(run_of("critic", toy_trace()), ToyTokenizer(), ["a"]), "names has 1 entries for 2 images"),
         (
             lambda: step_frames([run_of("critic", toy_trace(n)) for n in (2, 3)], ToyTokenizer()),
-            "the runs have 2 and 3 images",
+            r"the runs have \[2, 3\] images",
         ),
         (lambda: before_and_after(toy_trace(), ToyTokenizer()), "not of a refinement"),
         (lambda: before_and_after(toy_trace(2, range(4)), ToyTokenizer(), ["a"]), "names has 1 entries for 2 images"),

@@ -11,16 +11,21 @@ from tokencritic.models.critic import Critic
 from tokencritic.models.generator import Generator
 from tokencritic.models.transformer import TransformerConfig
 from tokencritic.randomness import candidate_seeds, resampling_seeds
-from tokencritic.sampling.rejection import ClassifierRanker, CriticRanker, best_among, best_of, choose_ranker
+from tokencritic.sampling.rejection import ClassifierRanker, CriticRanker, best_of, choose_ranker
 from tokencritic.sampling.settings import SamplingSettings
 
 NUM_TOKENS = 5
 SIZES = TransformerConfig(num_tokens=16, codebook_size=12, num_classes=3, null_class=True, width=16, layers=1, heads=2)
 
 
-def make(rows, seeds):
+def digits(seeds):
     """Tokens that are a plain function of the seed: its base-7 digits."""
     return torch.stack([seeds // 7**place % 7 for place in range(NUM_TOKENS)], dim=1)
+
+
+def make(rows, numbers):
+    """Tokens of candidates of images whose seeds are their numbers."""
+    return digits(torch.cat([candidate_seeds(rows[i : i + 1], int(numbers[i])) for i in range(len(rows))]))
 
 
 def rank(tokens, labels):
@@ -40,26 +45,24 @@ def best(*arguments, **options):
 )
 def test_the_first_of_the_best_candidates_is_kept_whatever_the_batch(images, candidates, batch_size):
     seeds, labels = (torch.tensor(values) for values in zip(*images, strict=True))
-    kept = best(make, rank, labels, seeds, candidates, batch_size)
-    there = [make(None, candidate_seeds(seeds, j)) for j in range(candidates)]
-    assert best_among(there, rank, labels, batch_size).equal(kept)
+    there = torch.stack([digits(candidate_seeds(seeds, j)) for j in range(candidates)])
+    kept = best(lambda rows, numbers: there[numbers, rows], rank, labels, candidates, batch_size)
     for number, (seed, label) in enumerate(images):
-        own = [candidate_seeds(torch.tensor([seed]), j) for j in range(candidates)]
-        tried = [make(None, seed)[0].tolist() for seed in own]
+        tried = [digits(candidate_seeds(torch.tensor([seed]), j))[0].tolist() for j in range(candidates)]
         assert kept[number].tolist() == max(tried, key=lambda tokens: tokens[label])  # max gives the first of equals
 
 
 def test_no_more_candidates_are_in_memory_than_asked_for():
     sizes = []
 
-    def watched(rows, seeds):
+    def watched(rows, numbers):
         sizes.append(len(rows))
-        return make(rows, seeds)
+        return make(rows, numbers)
 
-    best(watched, rank, torch.zeros(10, dtype=torch.int64), torch.arange(10), candidates=3, batch_size=7)
+    best(watched, rank, torch.zeros(10, dtype=torch.int64), candidates=3, batch_size=7)
     assert sizes == [6] * 5
     sizes.clear()
-    best(watched, rank, torch.zeros(2, dtype=torch.int64), torch.arange(2), candidates=5, batch_size=2)
+    best(watched, rank, torch.zeros(2, dtype=torch.int64), candidates=5, batch_size=2)
     assert sizes == [2, 2, 1] * 2
 
 
@@ -80,11 +83,11 @@ def test_candidate_seeds_are_apart_and_do_not_move():
 def test_batches_are_made_when_they_are_asked_for():
     made = []
 
-    def watched(rows, seeds):
+    def watched(rows, numbers):
         made.extend(rows.tolist())
-        return make(rows, seeds)
+        return make(rows, numbers)
 
-    batches = best_of(watched, None, torch.zeros(5, dtype=torch.int64), torch.arange(5), 1, 2)
+    batches = best_of(watched, None, torch.zeros(5, dtype=torch.int64), 1, 2)
     assert next(batches).shape == (2, NUM_TOKENS)
     assert made == [0, 1]
     assert [len(batch) for batch in batches] == [2, 1]
@@ -136,8 +139,8 @@ def test_the_ranker_is_the_one_that_settings_name():
         (lambda: SamplingSettings(candidates=0), "candidates is 0; it must be an integer, at least 1"),
         (lambda: SamplingSettings(candidates=2.5), "candidates is 2.5"),
         (lambda: SamplingSettings(reject_by="taste"), "reject_by is 'taste'; choose one of classifier, critic"),
-        (lambda: best(make, None, torch.zeros(1), torch.zeros(1), 2, 64), "candidates is 2"),
-        (lambda: best(make, rank, torch.zeros(1), torch.zeros(1), 2, 0), "batch_size is 0"),
+        (lambda: best(make, None, torch.zeros(1), 2, 64), "candidates is 2"),
+        (lambda: best(make, rank, torch.zeros(1), 2, 0), "batch_size is 0"),
         (lambda: ranked(lambda tokens, labels: labels[:, None].float()), r"returned shape \(2, 1\) for 2 candidates"),
         (lambda: ranked(lambda tokens, labels: labels * torch.nan), "returned NaN for 2 candidates"),
         (
@@ -152,4 +155,4 @@ def test_bad_input_is_named(call, message):
 
 
 def ranked(ranker):
-    return best(make, ranker, torch.ones(1, dtype=torch.int64), torch.zeros(1, dtype=torch.int64), 2, 64)
+    return best(make, ranker, torch.ones(1, dtype=torch.int64), 2, 64)

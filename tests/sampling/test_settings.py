@@ -70,13 +70,13 @@ class Counted:
         parts = guided(self.generator, chosen.guidance), make_scorer(chosen, Judges(self.critic, self.inline_critic))
         loop = {"steps": chosen.steps, "temperature": chosen.temperature}
 
-        def make(_, seeds):
+        def make(_, numbers):
             if refine_ratio is None:
-                return sample(*parts, labels, seeds, **loop)
-            return refine(*parts, tokens, labels, seeds, ratio=refine_ratio, **loop)
+                return sample(*parts, labels, numbers, **loop)
+            return refine(*parts, tokens, labels, numbers, ratio=refine_ratio, **loop)
 
         ranker = choose_ranker(chosen, self.critic, self.classifier, torch.clone)
-        list(best_of(make, ranker, labels, torch.tensor([5]), chosen.candidates, batch_size=1))
+        list(best_of(make, ranker, labels, chosen.candidates, batch_size=1))
         return Evaluations(**self.rows)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from jsonargparse import ArgumentError, ArgumentParser, DefaultHelpFormatter, Namespace
 
-from tokencritic.errors import InputError
+from tokencritic.errors import InputError, check_at_least
 from tokencritic.sampling.settings import SAMPLERS, NoiseKind, RejectBy, SamplingSettings
 
 if TYPE_CHECKING:
@@ -47,15 +47,8 @@ class _HelpFormatter(DefaultHelpFormatter):
 def make_parser(command: str, description: str, usage: str = "[OPTIONS]", **options: Any) -> ArgumentParser:
     """A parser whose errors are `InputError`s: one line each, which the command prints before it exits with 2."""
     prog = f"token-critic {command}"
-    shown = f"{prog} {usage}"
-    return ArgumentParser(
-        prog=prog,
-        description=description,
-        usage=shown,
-        exit_on_error=False,
-        formatter_class=_HelpFormatter,
-        **options,
-    )
+    options |= {"prog": prog, "usage": f"{prog} {usage}", "description": description}
+    return ArgumentParser(exit_on_error=False, formatter_class=_HelpFormatter, **options)
 
 
 def parse(parser: ArgumentParser, arguments: list[str]) -> Namespace:
@@ -65,6 +58,15 @@ def parse(parser: ArgumentParser, arguments: list[str]) -> Namespace:
     except ArgumentError as error:
         message = re.sub(r'Parser key "([\w.]+)":', r"--\1:", str(error))
         raise InputError(" ".join(re.sub(r"<class '(\w+)'>", r"\1", message).split())) from error
+
+
+def parse_work(parser: ArgumentParser, arguments: list[str], out: str, seed: str = "image i has seed + i") -> Namespace:
+    """Parse the command line of a command that makes images: the flags of the parser, of the work and of the settings."""
+    add_work(parser, out, seed)
+    add_settings(parser)
+    given = parse(parser, arguments)
+    check_positive(given, *(name for name in ("num", "batch_size") if name in given))
+    return given
 
 
 def add_work(parser: ArgumentParser, out: str, seed: str = "image i has seed + i") -> None:
@@ -82,9 +84,7 @@ def add_machine(parser: Any) -> None:
 
 def check_positive(given: Namespace, *names: str) -> None:
     """The flags of these names are at least 1."""
-    for name in names:
-        if given[name] is not None and given[name] < 1:
-            raise InputError(f"--{name} is {given[name]}; it must be at least 1")
+    check_at_least(1, **{f"--{name}": given[name] for name in names if given[name] is not None})
 
 
 def add_settings(parser: ArgumentParser) -> None:
@@ -101,22 +101,15 @@ def add_settings(parser: ArgumentParser) -> None:
 def settings_of(given: Namespace) -> dict[str, Any]:
     """The settings that were given as flags, as `TokenCriticPipeline.settings` takes them."""
     found = {name: given[name] for name in SETTINGS if given.get(name) is not None}
-    for name in ("temperature", "critic_window"):
-        if name in found:
-            found[name] = _numbers(f"--{name}", found[name], least=1 if name == "temperature" else 2)
-    return found
+    pairs = {name: number_or_pair(f"--{name}", found[name]) for name in found if "nargs" in _FORMS[name]}
+    return found | pairs
 
 
-def _numbers(flag: str, values: list[float], least: int = 1) -> float | tuple[float, ...]:
-    if not least <= len(values) <= 2:
-        expected = "one, or a start and an end" if least == 1 else "a start and an end"
-        raise InputError(f"{flag} has {len(values)} numbers; give {expected}")
-    return values[0] if len(values) == 1 else tuple(values)
-
-
-def temperature_of(flag: str, values: list[float]) -> Any:
+def number_or_pair(flag: str, values: list[float]) -> Any:
     """One number, or a start and an end."""
-    return _numbers(flag, values)
+    if len(values) > 2:
+        raise InputError(f"{flag} has {len(values)} numbers; give one, or a start and an end")
+    return values[0] if len(values) == 1 else tuple(values)
 
 
 def parse_settings(flag: str, words: list[str]) -> dict[str, Any]:
@@ -128,37 +121,23 @@ def parse_settings(flag: str, words: list[str]) -> dict[str, Any]:
             raise InputError(f"{flag} holds {word!r}; expected NAME=VALUE with a name of {', '.join(SETTINGS)}")
         form = _FORMS[name]
         try:
-            values = [form.get("type", str)(part) for part in text.split(":")]
+            values = [form.get("type", str)(part) for part in (text.split(":") if "nargs" in form else [text])]
         except ValueError as error:
             raise InputError(f"{flag} holds {word!r}, whose value is no {form['type'].__name__}") from error
-        if len(values) > (2 if "nargs" in form else 1):
-            raise InputError(f"{flag} holds {word!r}; expected one value, or START:END for a pair")
-        found[name] = values[0] if len(values) == 1 else tuple(values)
+        found[name] = number_or_pair(flag, values)
     return found
 
 
 def field_help(kind: type) -> dict[str, str]:
     """What a dataclass's docstring says of its fields: `name, name: text. name: text.`, its parents' docstrings included."""
-    names = [field.name for field in dataclasses.fields(kind)]
+    name = f"(?:{'|'.join(field.name for field in dataclasses.fields(kind))})"
     found: dict[str, str] = {}
     for parent in reversed(kind.__mro__[:-1]):
         text = " ".join((parent.__doc__ or "").split())
-        starts = [
-            (match, covered)
-            for match in re.finditer(r"(?<![\w.])(\w+(?:, \w+)*): ", text)
-            if (covered := _covered(match[1].split(", "), names))
-        ]
-        ends = [match.start() for match, _ in starts[1:]] + [len(text)]
-        for (match, covered), end in zip(starts, ends, strict=True):
-            found |= dict.fromkeys(covered, text[match.end() : end].strip().removesuffix(".").replace("%", "%%"))
+        _, *parts = re.split(rf"(?<![\w.])({name}(?:, {name})*): ", text)
+        for names, help_text in zip(parts[::2], parts[1::2], strict=True):
+            found |= dict.fromkeys(names.split(", "), help_text.strip().removesuffix(".").replace("%", "%%"))
     return found
-
-
-def _covered(words: list[str], names: list[str]) -> list[str]:
-    """The fields that a heading of a docstring means; `_levels` after `x_filters` stands for `x_levels`."""
-    stem = words[0].rpartition("_")[0]
-    full = [stem + word if word.startswith("_") else word for word in words]
-    return [word for word in full if word in names] if full[0] in names else []
 
 
 def load_model(given: Namespace) -> "TokenCriticPipeline":

@@ -1,33 +1,14 @@
 """`token-critic demo`: what the critic does, in pictures, on a bundled model."""
 
 import time
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from tokencritic.cli.arguments import MODEL_HELP, check_positive, load_model, make_parser, parse
+from tokencritic.cli.arguments import MODEL_HELP, add_work, check_positive, load_model, make_parser, parse
 from tokencritic.errors import InputError
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from tokencritic.pipeline import TokenCriticPipeline
-    from tokencritic.sampling.settings import SamplingSettings
-    from tokencritic.sampling.trace import Trace
 
 _MOST_CLASSES = 10
 _SHOWN = 6  # images in the animation and in the refinement
-
-
-@dataclass(frozen=True)
-class Made:
-    """Images of one sampler. seconds: what all of them took. steps: how the first few formed."""
-
-    name: str
-    tokens: "Tensor"
-    nfe: int
-    seconds: float
-    steps: "Trace"
+_BASELINE, _OURS, _REFINED = "MaskGIT", "Token-Critic", "MaskGIT, refined"
 
 
 def main(arguments: list[str]) -> None:
@@ -39,12 +20,11 @@ def main(arguments: list[str]) -> None:
     )
     parser.add_argument("model", nargs="?", default="fashion-mnist", help=f"{MODEL_HELP}; it needs a critic")
     parser.add_argument("--rows", type=int, default=4, help="images of each class")
-    parser.add_argument("--seed", type=int, default=0, help="image i has seed + i")
-    parser.add_argument("--out", default="out/demo", help="the folder to write")
-    parser.add_argument("--device", default="cpu", help="cpu, cuda or the like")
+    add_work(parser, "out/demo")
     given = parse(parser, arguments)
-    check_positive(given, "rows")
+    check_positive(given, "rows", "batch_size")
 
+    from tokencritic.evaluation.report import table
     from tokencritic.pictures.grids import save
     from tokencritic.pictures.steps import before_and_after, run_of, samples_compared, write_steps
     from tokencritic.pipeline import Given
@@ -53,45 +33,34 @@ def main(arguments: list[str]) -> None:
     pipe = load_model(given)
     if pipe.critic is None:
         raise InputError(f"{given.model} has no critic; the demo shows what a critic does")
-    maskgit, critic = (pipe.sampling.for_sampler(name) for name in ("confidence", "critic"))
-    classes = list(range(min(_MOST_CLASSES, pipe.generator.num_classes)))
-    labels = pipe.labels(classes * given.rows)
-
-    def make(name: str, settings: "SamplingSettings", start: Given | None = None) -> Made:
-        trace, began = Trace(_SHOWN), time.perf_counter()
-        tokens = pipe.sample_tokens(labels, given.seed, settings, start, on_step=trace)
-        nfe = pipe.nfe(settings, None if start is None else start.ratio)
-        return Made(name, tokens, nfe, time.perf_counter() - began, trace)
-
-    baseline, ours = make("MaskGIT", maskgit), make("Token-Critic", critic)
-    refining = pipe.sampling.for_refinement(candidates=1)
-    refined = make("MaskGIT, refined", refining, Given(baseline.tokens))
-    refined = replace(refined, nfe=refined.nfe + baseline.nfe, seconds=refined.seconds + baseline.seconds)
+    classes = range(min(_MOST_CLASSES, pipe.generator.num_classes))
+    labels = pipe.labels([*classes] * given.rows)
+    plain = {name: pipe.sampling.for_sampler(row) for name, row in ((_BASELINE, "confidence"), (_OURS, "critic"))}
+    settings = {**plain, _REFINED: pipe.sampling.for_refinement(candidates=1)}
+    tokens, traces, nfe, seconds = {}, {name: Trace(_SHOWN) for name in settings}, {}, {}
+    for name, chosen in settings.items():
+        start, began = Given(tokens[_BASELINE]) if name == _REFINED else None, time.perf_counter()
+        hooks = {"batch_size": given.batch_size, "on_step": traces[name]}
+        tokens[name] = pipe.sample_tokens(labels, given.seed, chosen, start, **hooks)
+        seconds[name] = time.perf_counter() - began
+        nfe[name] = pipe.nfe(chosen, None if start is None else start.ratio)
+    for cost in (nfe, seconds):
+        cost[_REFINED] += cost[_BASELINE]
 
     folder = Path(given.out)
     folder.mkdir(parents=True, exist_ok=True)
-    names = [pipe.class_names[label] if pipe.class_names else str(label) for label in classes]
-    notes = [f"{made.nfe} passes an image" for made in (baseline, ours)]
-    picture = samples_compared({made.name: made.tokens for made in (baseline, ours)}, pipe.tokenizer, names, notes)
-    save(picture, folder / "samples.png")
-    runs = [run_of("confidence", baseline.steps), run_of("critic", ours.steps, critic.probabilities)]
-    shown = [names[label] for label in labels[:_SHOWN].tolist()]
-    write_steps(folder / "steps.gif", runs, pipe.tokenizer, shown)
-    picture = before_and_after(refined.steps, pipe.tokenizer, shown, probabilities=refining.probabilities)
+    shown = {name: tokens[name] for name in plain}
+    notes = [f"{nfe[name]} NFE" for name in plain]
+    save(samples_compared(shown, pipe.tokenizer, pipe.names(classes), notes), folder / "samples.png")
+    runs = [run_of(str(one.sampler), traces[name], one.probabilities) for name, one in plain.items()]
+    names = pipe.names(labels[:_SHOWN].tolist())
+    write_steps(folder / "steps.gif", runs, pipe.tokenizer, names)
+    picture = before_and_after(traces[_REFINED], pipe.tokenizer, names, settings[_REFINED].probabilities)
     save(picture, folder / "refined.png")
-    print(_table(pipe, labels, [baseline, ours, refined]))
-    print(f"wrote {', '.join(str(folder / name) for name in ('samples.png', 'steps.gif', 'refined.png'))}")
-
-
-def _table(pipe: "TokenCriticPipeline", labels: "Tensor", all_made: list[Made]) -> str:
-    """Costs, and how many images the classifier takes for what they should be."""
-    from tokencritic.evaluation.report import table
 
     header = ["", "NFE", "ms/image"] + [f"right class of {len(labels)}"] * (pipe.classifier is not None)
-    rows = []
-    for made in all_made:
-        row = [made.name, str(made.nfe), f"{1000 * made.seconds / len(labels):.0f}"]
-        if pipe.classifier is not None:
-            row.append(f"{(pipe.classify(made.tokens) == labels).float().mean():.0%}")
-        rows.append(row)
-    return table(header, rows)
+    rows = [[name, str(nfe[name]), f"{1000 * seconds[name] / len(labels):.0f}"] for name in settings]
+    for row in rows if pipe.classifier is not None else ():
+        row.append(f"{(pipe.classify(tokens[row[0]]) == labels).float().mean():.0%}")
+    print(table(header, rows))
+    print(f"wrote {', '.join(str(folder / name) for name in ('samples.png', 'steps.gif', 'refined.png'))}")

@@ -13,9 +13,9 @@ from tokencritic.cli.arguments import (
     check_positive,
     load_model,
     make_parser,
+    number_or_pair,
     parse,
     settings_of,
-    temperature_of,
 )
 from tokencritic.cli.measuring import command_line
 from tokencritic.errors import InputError
@@ -36,7 +36,7 @@ def main(arguments: list[str]) -> None:
     from tokencritic.pictures.figures import diagnosis_figures
     from tokencritic.randomness import as_seeds
 
-    heat = temperature_of("--proposal_temperature", given.proposal_temperature)
+    heat = number_or_pair("--proposal_temperature", given.proposal_temperature)
     about = f"filled in at {temperature_text(heat)}; {given.num} sampled; seed {given.seed}"
     seeds, labels = as_seeds(given.seed, given.num), torch.arange(given.num)
     pipe = load_model(given)

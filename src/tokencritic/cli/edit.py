@@ -4,17 +4,7 @@ from pathlib import Path
 
 from jsonargparse import Namespace
 
-from tokencritic.cli.arguments import (
-    MODEL_HELP,
-    add_settings,
-    add_work,
-    check_positive,
-    load_model,
-    make_parser,
-    parse,
-    settings_of,
-)
-from tokencritic.cli.refine import class_text, labels_for
+from tokencritic.cli.arguments import MODEL_HELP, load_model, make_parser, parse_work, settings_of
 from tokencritic.errors import InputError
 
 _MOST_IN_GRID, _MOST_COLUMNS = 64, 8
@@ -24,13 +14,13 @@ def main(arguments: list[str]) -> None:
     given = _parse(arguments)
     boxes = [_whole_numbers("--region", text, "LEFT,TOP,RIGHT,BOTTOM") for text in given.region or ()]
     shift = _whole_numbers("--shift", given.shift, "DX,DY") if given.shift is not None else None
-    changes = settings_of(given)
 
     from PIL import Image
 
     from tokencritic.image_forms import read_picture, to_images, to_pil
     from tokencritic.pictures.grids import image_grid, save
     from tokencritic.pictures.panels import decode, hidden_panels
+    from tokencritic.pipeline import Given
     from tokencritic.tokenizers.regions import grid_of, move, pixels_in, tokens_touched
 
     file = Path(given.image)
@@ -42,22 +32,16 @@ def main(arguments: list[str]) -> None:
         moved, empty = move(image, *shift)
         region |= empty
     if not region.any():
-        raise InputError(
-            f"--shift is {given.shift}, which leaves nothing to sample; move the image, or give a --region"
-        )
+        raise InputError("there is nothing to sample; give a --region, or move the image with --shift")
     resampled = tokens_touched(region, tokenizer)
     # The classifier is asked about the image as it was given, whole.
-    labels = labels_for(pipe, pipe.encode(image).expand(given.num, -1), given.classes, given.batch_size)
+    asked = given.classes is None
+    labels = pipe.classify(pipe.encode(image)) if asked else pipe.labels(given.classes, called="--classes")
+    labels = labels.expand(given.num) if len(labels) == 1 else labels
     tokens = pipe.encode(moved)
-    edited = pipe.edit(
-        tokens.expand(given.num, -1),
-        resampled,
-        labels.tolist(),
-        num_inference_steps=changes.pop("steps", None),
-        seed=given.seed,
-        batch_size=given.batch_size,
-        **changes,
-    )
+    start, settings = Given(tokens.expand(given.num, -1), region=resampled), pipe.settings(**settings_of(given))
+    made = pipe.sample_tokens(labels, given.seed, settings, start, batch_size=given.batch_size)
+    edited, names = pipe.images(made, batch_size=given.batch_size), pipe.names(labels.tolist())
 
     folder = Path(given.out)
     folder.mkdir(parents=True, exist_ok=True)
@@ -67,10 +51,10 @@ def main(arguments: list[str]) -> None:
     first, end = tokenizer.margin, tokenizer.margin + tokenizer.image_size
     kept = Image.fromarray(greyed[0, first:end, first:end])
     shown = [to_pil(image[0].permute(1, 2, 0).numpy()), kept, *edited][:_MOST_IN_GRID]
-    names = ["given", "kept", *pipe.names(labels.tolist())][: len(shown)]
-    save(image_grid(shown, min(_MOST_COLUMNS, len(shown)), names=names), folder / "before_after.png")
-    if given.classes is None:
-        print(f"{file}: edited as {class_text(pipe, int(labels[0]))}, as the classifier has it")
+    below = ["given", "kept", *names][: len(shown)]
+    save(image_grid(shown, min(_MOST_COLUMNS, len(shown)), names=below), folder / "before_after.png")
+    if asked:
+        print(f"{file}: edited as {names[0]}, as the classifier has it")
     count = f"{int(resampled.sum())} of {len(resampled)} tokens resampled"
     print(f"wrote {given.num} edited images and before_after.png to {folder}: {count}")
 
@@ -92,24 +76,10 @@ def _parse(arguments: list[str]) -> Namespace:
     text = "a number or name, one for all results or one for each; the classifier decides by default"
     parser.add_argument("--classes", nargs="+", metavar="C", help=text)
     parser.add_argument("--num", type=int, default=4, help="how many results")
-    add_work(parser, "out/edited", seed="result i has seed + i")
-    add_settings(parser)
-    given = parse(parser, _joined(arguments))
-    if given.region is None and given.shift is None:
-        raise InputError("--region and --shift are missing; give at least one of them")
-    check_positive(given, "num", "batch_size")
-    return given
-
-
-def _joined(arguments: list[str]) -> list[str]:
-    """`--shift -8,0` as `--shift=-8,0`: a parser would take the number for a flag."""
-    joined: list[str] = []
-    for word in arguments:
-        if joined and joined[-1] == "--shift" and word[:1] == "-" and word[1:2].isdecimal():
-            joined[-1] = f"--shift={word}"
-        else:
-            joined.append(word)
-    return joined
+    if "--shift" in arguments[:-1]:  # as `--shift=-8,0`: a parser would take the number for a flag
+        at = arguments.index("--shift")
+        arguments = [*arguments[:at], "=".join(arguments[at : at + 2]), *arguments[at + 2 :]]
+    return parse_work(parser, arguments, "out/edited", seed="result i has seed + i")
 
 
 def _whole_numbers(flag: str, text: str, form: str) -> tuple[int, ...]:

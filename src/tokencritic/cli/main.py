@@ -29,15 +29,21 @@ COMMANDS: dict[str, str] = {
 
 # Of <malloc.h>: the size from which a block has pages of its own, how much free memory is kept, how much is asked for ahead.
 _MMAP_THRESHOLD, _TRIM_THRESHOLD, _TOP_PAD = -3, -1, -2
+_LINES = "\n".join(f"  {command:<{max(map(len, COMMANDS))}}  {text}" for command, text in COMMANDS.items())
+_HELP = f"""usage: token-critic COMMAND [--help] ...
 
-_USAGE = "usage: token-critic COMMAND [--help] ..."
+Masked image generation with a critic that decides which tokens to resample.
+
+{_LINES}
+
+`token-critic COMMAND --help` explains a command; `token-critic --version` prints the version."""
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command. Returns the exit code: 0, 2 for bad input, 130 for Ctrl-C."""
     arguments = sys.argv[1:] if arguments is None else arguments
     if not arguments or arguments[0] in ("-h", "--help"):
-        print(_help())
+        print(_HELP)
         return 0
     if arguments[0] == "--version":
         print(f"token-critic {__version__}")
@@ -60,14 +66,6 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def _help() -> str:
-    lines = [_USAGE, "", "Masked image generation with a critic that decides which tokens to resample.", ""]
-    width = max(map(len, COMMANDS), default=0)
-    lines += [f"  {command:<{width}}  {text}" for command, text in COMMANDS.items()]
-    lines += ["", "`token-critic COMMAND --help` explains a command; `token-critic --version` prints the version."]
-    return "\n".join(lines)
-
-
 def run() -> None:
     """The console script."""
     _keep_freed_memory()
@@ -80,8 +78,7 @@ def _keep_freed_memory() -> None:
     Else it gives large blocks back to the system at once and asks for them again, and a fifth of a small model's sampling on a
     CPU is the clearing of such pages (`benchmarks/command_line.py`). Where there is no `mallopt`, nothing is done.
     """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
-    if mallopt is not None:
+    if sys.platform == "linux" and (mallopt := getattr(ctypes.CDLL(None), "mallopt", None)) is not None:
         mallopt(_MMAP_THRESHOLD, 2**30)
         mallopt(_TRIM_THRESHOLD, 2**31 - 1)
         mallopt(_TOP_PAD, 2**26)

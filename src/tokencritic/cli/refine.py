@@ -1,16 +1,9 @@
 """`token-critic refine`: existing images, improved by the critic."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from tokencritic.cli.arguments import MODEL_HELP, add_settings, add_work, load_model, make_parser, parse, settings_of
-from tokencritic.errors import InputError
+from tokencritic.cli.arguments import MODEL_HELP, load_model, make_parser, parse_work, settings_of
 from tokencritic.sampling.settings import REFINEMENT_RATIO
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from tokencritic.pipeline import TokenCriticPipeline
 
 _MOST_IN_GRID = 64
 
@@ -28,9 +21,7 @@ def main(arguments: list[str]) -> None:
     text = "numbers or names, one for each image or one for all; the classifier decides by default"
     parser.add_argument("--classes", nargs="+", metavar="C", help=text)
     parser.add_argument("--ratio", type=float, default=REFINEMENT_RATIO, help="the share of tokens hidden at first")
-    add_work(parser, "out/refined")
-    add_settings(parser)
-    given = parse(parser, arguments)
+    given = parse_work(parser, arguments, "out/refined")
 
     import torch
 
@@ -47,7 +38,10 @@ def main(arguments: list[str]) -> None:
     # One file at a time: photographs are large, what is kept of them is not.
     images = torch.cat([to_images(read_picture(file, str(file)), size, channels) for file in files])
     tokens = pipe.encode(images, given.batch_size)
-    labels = labels_for(pipe, tokens, given.classes, given.batch_size)
+    asked = given.classes is None
+    labels = pipe.classify(tokens, given.batch_size) if asked else pipe.labels(given.classes, called="--classes")
+    labels = labels.expand(len(files)) if len(labels) == 1 else labels
+    names = pipe.names(labels.tolist())
     # Of several candidates the chosen one is not traced.
     trace = Trace(MOST_IMAGES) if settings.sampler == "critic" and settings.candidates == 1 else None
     start = Given(tokens, given.ratio)
@@ -63,32 +57,10 @@ def main(arguments: list[str]) -> None:
     rows = list(zip(originals, before, after, strict=True))[:_MOST_IN_GRID]
     save(image_grid([image for row in rows for image in row], columns=3), folder / "before_after.png")
     if trace is not None:
-        names = [pipe.class_names[label] for label in labels[:MOST_IMAGES].tolist()] if pipe.class_names else ()
-        picture = before_and_after(trace, pipe.tokenizer, names, probabilities=settings.probabilities)
-        save(picture, folder / "critic.png")
-    if given.classes is None:
-        for file, label in zip(files, labels.tolist(), strict=True):
-            print(f"{file}: refined as {class_text(pipe, label)}, as the classifier has it")
+        shown = names[:MOST_IMAGES]
+        save(before_and_after(trace, pipe.tokenizer, shown, settings.probabilities), folder / "critic.png")
+    if asked:
+        for file, name in zip(files, names, strict=True):
+            print(f"{file}: refined as {name}, as the classifier has it")
     sheets = "before_after.png" if trace is None else "before_after.png and critic.png"
     print(f"wrote {len(files)} refined images, {sheets} to {folder}")
-
-
-def labels_for(pipe: "TokenCriticPipeline", tokens: "Tensor", classes: list[str] | None, batch_size: int) -> "Tensor":
-    """One class per image, (b,): as given, one for each or one for all; or as the classifier says. tokens: (b, n)."""
-    if classes is None:
-        if pipe.classifier is None:
-            raise InputError(
-                "--classes is missing and the model has no classifier; give one for each image, or one for all"
-            )
-        return pipe.classify(tokens, batch_size)
-    if len(classes) not in (1, len(tokens)):
-        raise InputError(
-            f"--classes has {len(classes)} entries for {len(tokens)} images; give one for each, or one for all"
-        )
-    labels = pipe.labels(classes, called="--classes")
-    return labels.expand(len(tokens)) if len(labels) == 1 else labels
-
-
-def class_text(pipe: "TokenCriticPipeline", label: int) -> str:
-    """ "class 2 (Pullover)", or "class 2" for a model without names."""
-    return f"class {label}" + (f" ({pipe.class_names[label]})" if pipe.class_names else "")

@@ -10,17 +10,14 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from tokencritic.errors import InputError
 from tokencritic.files import write_atomically
 from tokencritic.pictures.look import colour_scale
 from tokencritic.sampling.settings import SAMPLERS
 
 Row = Mapping[str, Any]
-Section = Mapping[str, Any]
 
 BLUE, VERMILION, GREEN, BLACK = "#0072B2", "#D55E00", "#009E73", "#000000"  # of Okabe and Ito
 _STYLES: tuple[Any, ...] = ("-", (0, (5, 1, 1, 1, 1, 1)), "--", ":", "-.")  # of samplers, by their place in the table
@@ -44,60 +41,56 @@ _TARGETS = {"masked": "share that was not hidden", "changed": "share with the or
 _RATIO_SHADES, _RATIO_MARKERS = (90, 140, 190, 245), "sD^v"
 
 
-def tradeoff_figures(rows: Sequence[Row], folder: Path, explained: str = "") -> list[Path]:
+def tradeoff_figures(rows: Sequence[Row], folder: Path, explained: str) -> list[Path]:
     """Draw the figures that the rows' metrics allow, as PNG files; returns them.
 
     rows: as `sweep` gives them. explained: a line below the figures that says what was measured with.
     """
-    if not rows:
-        raise InputError("rows is empty; there is nothing to draw")
     wanted = {"fid_is.png": ["is"], "fid_recall_precision.png": ["recall", "precision"]}
     figures = {
-        name: draw_tradeoff(rows, metrics, explained)
+        name: draw_tradeoff(rows, metrics)
         for name, metrics in wanted.items()
         if all(metric in row for metric in ("fid", *metrics) for row in rows)
     }
-    return _write(figures, folder)
+    return _write(figures, folder, explained)
 
 
-def diagnosis_figures(held_out: Section, sampling: Mapping[str, Section], folder: Path, explained: str) -> list[Path]:
+def diagnosis_figures(held_out: Row, sampling: Mapping[str, Row], folder: Path, explained: str) -> list[Path]:
     """Draw all figures of a diagnosis as PNG files in a folder that is there; returns them.
 
     held_out: as `held_out_report` gives it. sampling: by sampler, as `sampling_report` gives it. explained: a line below
     each figure that says what was measured.
     """
     figures = {
-        "scores.png": draw_scores(held_out["by_ratio"], explained),
-        "auc.png": draw_auc(held_out["by_ratio"], explained),
-        "calibration.png": draw_calibration(held_out, explained),
-        "sampling.png": draw_sampling(sampling, explained),
+        "scores.png": draw_scores(held_out["by_ratio"]),
+        "auc.png": draw_auc(held_out["by_ratio"]),
+        "calibration.png": draw_calibration(held_out),
+        "sampling.png": draw_sampling(sampling),
     }
-    return _write(figures, folder)
+    return _write(figures, folder, explained)
 
 
-def draw_tradeoff(rows: Sequence[Row], metrics: Sequence[str], explained: str = "") -> Figure:
+def draw_tradeoff(rows: Sequence[Row], metrics: Sequence[str]) -> Figure:
     """FID, lower is better, against each of some metrics of which higher is better, side by side.
 
     The shape of a point is its NFE. Filled points on a line are a sampler's Pareto front.
     """
     counts = sorted({row["nfe"] for row in rows})
     shapes = {nfe: _MARKERS[place % len(_MARKERS)] for place, nfe in enumerate(counts)}
-    figure, panels = _new_figure(1, len(metrics), explained, size=(1.9 + 4.1 * len(metrics), 4.3))
+    figure, panels = _new_figure(1, len(metrics), size=(1.9 + 4.1 * len(metrics), 4.3))
     handles = []
-    for sampler in SAMPLERS:
+    for sampler, title, colour in ((row.name, row.title, row.colour) for row in SAMPLERS.values()):
         if its_rows := [row for row in rows if row["sampler"] == sampler]:
-            for axes, metric in zip(panels[0], metrics, strict=True):
-                _draw_sampler(axes, its_rows, sampler, metric, shapes)
-            colour, title = SAMPLERS[sampler].colour, SAMPLERS[sampler].title
-            handles.append(Line2D([], [], color=colour, linestyle=_LINES[sampler], linewidth=1.6, label=title))
+            handles.append(Line2D([], [], c=colour, ls=_LINES[sampler], lw=1.6, label=title))
             its_nfe = sorted({row["nfe"] for row in its_rows})
             handles += [Line2D([], [], c=colour, ls="", marker=shapes[nfe], label=f"NFE {nfe}") for nfe in its_nfe]
+            for axes, metric in zip(panels[0], metrics, strict=True):
+                _draw_sampler(axes, its_rows, sampler, metric, shapes)
     for axes, metric in zip(panels[0], metrics, strict=True):
         axes.set_xlabel(f"{_TITLES[metric]} (higher is better)")
     panels[0][0].set_ylabel("FID (lower is better)")
-    grey: dict[str, Any] = {"color": "#505050", "linestyle": "", "marker": "o"}
-    handles.append(Line2D([], [], **grey, label="Pareto front"))
-    handles.append(Line2D([], [], **grey, markerfacecolor="white", label="other settings"))
+    for face, label in (("#505050", "Pareto front"), ("white", "other settings")):
+        handles.append(Line2D([], [], c="#505050", ls="", marker="o", markerfacecolor=face, label=label))
     figure.legend(handles=handles, loc="outside right upper", frameon=False, fontsize=8, handlelength=2.6)
     return figure
 
@@ -116,21 +109,18 @@ def _draw_sampler(axes: Axes, rows: Sequence[Row], sampler: str, metric: str, sh
     colour, front = SAMPLERS[sampler].colour, pareto_front(rows, metric)
     line = [row[metric] for row in front], [row["fid"] for row in front]
     axes.plot(*line, linestyle=_LINES[sampler], color=colour, linewidth=1.6)
-    bars: dict[str, Any] = {"color": colour, "elinewidth": 0.7, "alpha": 0.35, "zorder": 1}
     for row in rows:
-        on_front = any(row is one for one in front)
         x, y = row[metric], row["fid"]
-        known = (row.get(f"{name}_std") for name in (metric, "fid"))
-        x_std, y_std = (None if std is None or np.isnan(std) else std for std in known)  # NaN where it is not known
-        axes.errorbar(x, y, xerr=x_std, yerr=y_std, **bars)
-        face, size, order = (colour, 7, 4) if on_front else ("white", 5, 3)
+        x_std, y_std = np.array([row.get(f"{metric}_std"), row.get("fid_std")], float)  # None and NaN: not known
+        axes.errorbar(x, y, y_std, x_std, color=colour, elinewidth=0.7, alpha=0.35, zorder=1)
+        face, size, order = (colour, 7, 4) if any(row is one for one in front) else ("white", 5, 3)
         style: dict[str, Any] = {"color": colour, "markerfacecolor": face, "markeredgewidth": 1.1}
         axes.plot(x, y, marker=shapes[row["nfe"]], markersize=size, zorder=order, **style)
 
 
-def draw_scores(sections: Sequence[Section], explained: str = "") -> Figure:
+def draw_scores(sections: Sequence[Row]) -> Figure:
     """Histograms of scores by kind of token, one panel for each bin of the mask ratio. sections: `by_ratio`."""
-    figure, panels = _new_figure(1, len(sections), explained)
+    figure, panels = _new_figure(1, len(sections))
     for axes, section in zip(panels[0], sections, strict=True):
         for kind, (label, colour, line) in _KINDS.items():
             counts = np.array(section["histogram"][kind], float)
@@ -142,7 +132,7 @@ def draw_scores(sections: Sequence[Section], explained: str = "") -> Figure:
     return _with_legend(figure, panels)
 
 
-def draw_auc(sections: Sequence[Section], explained: str = "") -> Figure:
+def draw_auc(sections: Sequence[Row]) -> Figure:
     """How well tokens are told apart at each mask ratio. sections: `by_ratio`."""
     both = ("auc", "auc_within_image")
     drawn = {
@@ -150,11 +140,11 @@ def draw_auc(sections: Sequence[Section], explained: str = "") -> Figure:
         "has it another code?": [(judge, judge, "changed") for judge in both],
         "resampled: has it another code?": [(judge, "auc_of_resampled", judge) for judge in ("critic", "confidence")],
     }
-    figure, panels = _new_figure(1, len(drawn), explained)
+    figure, panels = _new_figure(1, len(drawn))
     for axes, (title, lines) in zip(panels[0], drawn.items(), strict=True):
         for judge, metric, name in lines:
             label, colour, style = _JUDGES[judge]
-            values = [_number(one[metric][name]) for one in sections]
+            values = np.array([one[metric][name] for one in sections], float)  # None, as JSON has it, becomes NaN
             axes.plot(range(len(sections)), values, style, color=colour, label=label)
         axes.axhline(0.5, color="#808080", linewidth=0.8)  # by chance
         axes.set_xticks(range(len(sections)), [_range(one) for one in sections])
@@ -163,9 +153,9 @@ def draw_auc(sections: Sequence[Section], explained: str = "") -> Figure:
     return _with_legend(figure, panels)
 
 
-def draw_calibration(held_out: Section, explained: str = "") -> Figure:
+def draw_calibration(held_out: Row) -> Figure:
     """Reliability curves against both targets, over all images and by mask ratio. held_out: as `held_out_report` gives it."""
-    figure, panels = _new_figure(1, len(_TARGETS), explained)
+    figure, panels = _new_figure(1, len(_TARGETS))
     for axes, (target, title) in zip(panels[0], _TARGETS.items(), strict=True):
         axes.plot([0, 1], [0, 1], color="#808080", linewidth=0.8)
         drawn = [
@@ -183,9 +173,9 @@ def draw_calibration(held_out: Section, explained: str = "") -> Figure:
     return _with_legend(figure, panels)
 
 
-def draw_sampling(sampling: Mapping[str, Section], explained: str = "") -> Figure:
+def draw_sampling(sampling: Mapping[str, Row]) -> Figure:
     """What happens step by step, for each sampler by its name."""
-    figure, panels = _new_figure(2, 2, explained, sharey=False)
+    figure, panels = _new_figure(2, 2, sharey=False)
     mean, often, same, gain = panels.flat
     for sampler, report in sampling.items():
         row, steps = SAMPLERS[sampler], report["steps"]
@@ -197,7 +187,7 @@ def draw_sampling(sampling: Mapping[str, Section], explained: str = "") -> Figur
         often.plot(numbers[:-1], taken, label=name, **plain)
         for axes, what in ((same, "same"), (gain, "gain")):
             for group, (label, style) in _GROUPS.items():
-                values = [_number(step[group][what]) for step in steps[:-1]]
+                values = np.array([step[group][what] for step in steps[:-1]], float)
                 if np.isfinite(values).any() and (group, what) != ("kept", "same"):  # a kept token is the same, always
                     axes.plot(numbers[:-1], values, style, label=f"{name}: {label}", color=colour, markersize=3.5)
     gain.axhline(0, color="#808080", linewidth=0.8)
@@ -209,19 +199,16 @@ def draw_sampling(sampling: Mapping[str, Section], explained: str = "") -> Figur
 
 
 def _new_figure(
-    rows: int, columns: int, explained: str, *, sharey: bool = True, size: tuple[float, float] | None = None
+    rows: int, columns: int, *, sharey: bool = True, size: tuple[float, float] | None = None
 ) -> tuple[Figure, np.ndarray]:
     """A figure and its panels (rows, columns). size: in inches."""
     size = size or (2.4 + 3.1 * columns, 0.6 + 2.9 * rows)
     figure = Figure(figsize=size, dpi=200, layout="constrained")
-    FigureCanvasAgg(figure)
     panels = figure.subplots(rows, columns, sharey=sharey, squeeze=False)
     for axes in panels.flat:
         axes.grid(color="#E0E0E0", linewidth=0.6)
         axes.set_axisbelow(True)
         axes.spines[["top", "right"]].set_visible(False)
-    if explained:
-        figure.supxlabel(explained, fontsize=6.5, color="#505050")
     return figure, panels
 
 
@@ -234,23 +221,19 @@ def _with_legend(figure: Figure, panels: np.ndarray) -> Figure:
     """The figure with one legend for all panels, each name once."""
     handles: dict[str, Any] = {}
     for axes in panels.flat:
-        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-            handles.setdefault(label, handle)
+        of_axes, labels = axes.get_legend_handles_labels()
+        handles |= dict(zip(labels, of_axes, strict=True))
     place: dict[str, Any] = {"loc": "outside right upper", "frameon": False, "fontsize": 8, "handlelength": 2.8}
     figure.legend(handles.values(), handles.keys(), **place)
     return figure
 
 
-def _write(figures: Mapping[str, Figure], folder: Path) -> list[Path]:
+def _write(figures: Mapping[str, Figure], folder: Path, explained: str) -> list[Path]:
     for name, figure in figures.items():
+        figure.supxlabel(explained, fontsize=6.5, color="#505050")
         write_atomically(folder / name, partial(figure.savefig, format="png"))
     return [folder / name for name in figures]
 
 
-def _range(section: Section) -> str:
+def _range(section: Row) -> str:
     return " to ".join(f"{100 * edge:.0f}" for edge in section["ratio"])
-
-
-def _number(value: float | None) -> float:
-    """JSON has no NaN."""
-    return float("nan") if value is None else value

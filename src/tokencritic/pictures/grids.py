@@ -6,7 +6,7 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw
 
-from tokencritic.errors import InputError
+from tokencritic.errors import InputError, check_at_least
 from tokencritic.files import write_atomically
 from tokencritic.pictures.look import GROUND, INK, font, shorten
 
@@ -32,12 +32,10 @@ def image_grid(
         raise InputError("images have different sizes; a grid needs one size")
     if names is not None and len(names) != len(images):
         raise InputError(f"names has {len(names)} entries for {len(images)} images; give one for each, or none")
-    for name, value in (("columns", columns), ("scale", scale)):
-        if value is not None and value < 1:
-            raise InputError(f"{name} is {value}; it must be at least 1")
-    scale = scale or max(1, math.ceil(64 / height))
+    scale = max(1, math.ceil(64 / height)) if scale is None else scale
+    columns = math.ceil(math.sqrt(len(images))) if columns is None else columns
+    check_at_least(1, columns=columns, scale=scale)
     width, height = width * scale, height * scale
-    columns = columns or math.ceil(math.sqrt(len(images)))
     rows = math.ceil(len(images) / columns)
     gap, margin, below = (2, 0, 0) if names is None else (8, 8, _NAME_HEIGHT)
     across, down = width + gap, height + below + gap

@@ -5,7 +5,6 @@ A grid is (height, width) in tokens, row-major, as a tokenizer has it.
 """
 
 from collections.abc import Sequence
-from functools import lru_cache
 
 import numpy as np
 import torch
@@ -57,28 +56,18 @@ def decode(tokens: Tensor, tokenizer: ImageTokenizer) -> np.ndarray:
 def decode_for_panels(tokens: Tensor, tokenizer: ImageTokenizer, room: int) -> tuple[np.ndarray, tuple[int, int]]:
     """tokens (..., n) as images (..., h, w, 3) at most as large as their panels, and (height, width) of a panel.
 
-    room: about how many pixels wide a panel may be.
+    room: about how many pixels wide a panel may be. A small image is magnified a whole number of times; in a large one made
+    smaller, each token has whole pixels.
     """
-    pixels = decode(tokens, tokenizer)
+    pixels, (rows, columns) = decode(tokens, tokenizer), grid_of(tokenizer)
     height, width = pixels.shape[-3:-1]
-    size = panel_size((height, width), grid_of(tokenizer), room)
-    if width > size[1]:
-        flat = pixels.reshape(-1, height, width, 3)
-        small = [np.asarray(Image.fromarray(x).resize((size[1], size[0]), Image.Resampling.BOX)) for x in flat]
-        pixels = np.stack(small).reshape(*pixels.shape[:-3], *size, 3)
-    return pixels, size
-
-
-def panel_size(image_size: tuple[int, int], grid: tuple[int, int], room: int) -> tuple[int, int]:
-    """(height, width) of a panel no wider than about `room` pixels.
-
-    A small image is magnified a whole number of times; in a large one made smaller, each token has whole pixels.
-    """
-    height, width = image_size
     if width <= room:
-        return height * (room // width), width * (room // width)
-    cell = max(1, room // grid[1])
-    return cell * grid[0], cell * grid[1]
+        return pixels, (height * (room // width), width * (room // width))
+    cell = max(1, room // columns)
+    size = cell * rows, cell * columns
+    flat = pixels.reshape(-1, height, width, 3)
+    small = [np.asarray(Image.fromarray(image).resize((size[1], size[0]), Image.Resampling.BOX)) for image in flat]
+    return np.stack(small).reshape(*pixels.shape[:-3], *size, 3), size
 
 
 def magnify(images: np.ndarray, size: tuple[int, int]) -> np.ndarray:
@@ -98,16 +87,6 @@ def score_panels(
     greys = (images @ np.array([0.299, 0.587, 0.114]))[..., None]
     heat = _COLOUR_SHARE * _token_pixels(colours, grid, images.shape[-3:-1]) + (1 - _COLOUR_SHARE) * greys
     return heat.round().astype(np.uint8)
-
-
-@lru_cache
-def _empty_panel(size: tuple[int, int]) -> np.ndarray:
-    """The panel in place of scores where there are none: (h, w, 3) uint8."""
-    height, width = size
-    panel = Image.new("RGB", (width, height), NOT_SCORED)
-    if text_width(_EMPTY, _EMPTY_SIZE) < width:
-        ImageDraw.Draw(panel).text((width // 2, height // 2), _EMPTY, FAINT_INK, font(_EMPTY_SIZE), anchor="mm")
-    return np.asarray(panel)
 
 
 def hidden_panels(
@@ -145,6 +124,15 @@ def step_panels(
     hidden = np.stack([step.hidden[which].numpy() for step in steps])
     remasked = np.stack([step.remasked[which].numpy() for step in steps])
     return np.stack([pixels, heat, hidden_panels(pixels, hidden, remasked, grid)])
+
+
+def _empty_panel(size: tuple[int, int]) -> np.ndarray:
+    """The panel in place of scores where there are none: (h, w, 3) uint8."""
+    height, width = size
+    panel = Image.new("RGB", (width, height), NOT_SCORED)
+    if text_width(_EMPTY, _EMPTY_SIZE) < width:
+        ImageDraw.Draw(panel).text((width // 2, height // 2), _EMPTY, FAINT_INK, font(_EMPTY_SIZE), anchor="mm")
+    return np.asarray(panel)
 
 
 def _token_pixels(values: np.ndarray, grid: tuple[int, int], size: tuple[int, int]) -> np.ndarray:

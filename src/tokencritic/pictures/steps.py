@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,12 +17,9 @@ from tokencritic.files import write_atomically
 from tokencritic.pictures.grids import save
 from tokencritic.pictures.look import FLAT_COLOURS, Scale, colour_scale
 from tokencritic.pictures.panels import decode_for_panels, magnify, step_panels
-from tokencritic.pictures.sheet import Group, Sheet, room_for, side_by_side
-from tokencritic.sampling.settings import SAMPLERS, SamplingSettings
+from tokencritic.pictures.sheet import Group, draw_sheet, image_sheet, room_for, side_by_side
+from tokencritic.sampling.settings import SAMPLERS
 from tokencritic.sampling.trace import Trace, TraceStep
-
-if TYPE_CHECKING:
-    from tokencritic.pipeline import TokenCriticPipeline
 
 MOST_IMAGES = 16
 _MOST_GROUPS, _MOST_STEPS = 4, 8  # of a film strip
@@ -81,13 +78,12 @@ def step_frames(
     panels = [step_panels(run.steps, range(count), tokenizer, room, run.scale) for run in runs]
     alone = len(runs) == 1  # then its name is in the title
     groups = [Group("" if alone else run.name, run.rows) for run in runs]
-    sheet = Sheet.of_images(groups, names[:count] or [""] * count, panels[0].shape[-3:-1])
     total, frames = max(run.steps[-1].index for run in runs), []
     for done, places in _moments(runs):
         now = np.stack([parts[:, place] for parts, place in zip(panels, places, strict=True)])
         notes = [_note(run.steps[: place + 1], count) for run, place in zip(runs, places, strict=True)]
         title = f"{f'{runs[0].name}, step' if alone else 'Step'} {round(done * total)} of {total}"
-        frames.append(sheet.picture(now, title=title, notes=notes, done=float(done)))
+        frames.append(image_sheet(now, groups, names[:count], title=title, notes=notes, done=float(done)))
     return frames
 
 
@@ -108,11 +104,9 @@ def film_strip(
         steps = [run.steps[places[number]] for _, places in moments]
         panels.append(step_panels(steps, images, tokenizer, room_for(len(moments)), run.scale))
     stacked = np.stack([parts[:, :, index] for index in images for parts in panels])
-    pairs = [(image, run) for image in images for run in runs]
-    groups = [Group(f"{names[image]}: {run.name}" if names else run.name, run.rows) for image, run in pairs]
+    groups = [Group(f"{names[image]}: {run.name}" if names else run.name, run.rows) for image in images for run in runs]
     total = max(run.steps[-1].index for run in runs)
-    headings = [f"step {round(done * total)}" for done, _ in moments]
-    return Sheet(groups, headings, stacked.shape[-3:-1]).picture(stacked)
+    return draw_sheet(stacked, groups, [f"step {round(done * total)}" for done, _ in moments])
 
 
 def before_and_after(
@@ -130,12 +124,10 @@ def before_and_after(
     count = min(MOST_IMAGES, run.num_images)
     panels = step_panels([first, last], range(count), tokenizer, room_for(side_by_side(count, len(rows))), run.scale)
     panels = np.concatenate([panels[:, 0], panels[:1, 1]])
-    changed = int((first.proposal[:count] != last.proposal[:count]).sum())
-    hidden = first.hidden[:count]
+    hidden, changed = first.hidden[:count], int((first.proposal[:count] != last.proposal[:count]).sum())
     note = f"{int(hidden.sum())} of {hidden.numel()} tokens hidden first, {changed} changed in the end"
-    names = names[:count] or [""] * count
-    sheet = Sheet.of_images([Group("", rows)], names, panels.shape[-3:-1], legend=("trust", "hidden"))
-    return sheet.picture(panels[None], title="Refinement", notes=[note])
+    words: dict[str, Any] = {"title": "Refinement", "notes": [note], "legend": ("trusted", "hidden")}
+    return image_sheet(panels[None], [Group("", rows)], names[:count], **words)
 
 
 def samples_compared(
@@ -149,73 +141,40 @@ def samples_compared(
     pixels, size = decode_for_panels(torch.stack(list(tokens.values())), tokenizer, room_for(len(columns)))
     panels = magnify(pixels, size).reshape(len(tokens), -1, len(columns), *size, 3)
     groups = [Group(name, ("",) * panels.shape[1]) for name in tokens]
-    return Sheet(groups, columns, size, legend=()).picture(panels, notes=notes)
+    return draw_sheet(panels, groups, columns, notes=notes, legend=())
 
 
 def write_steps(
     file: str | Path, runs: TracedRun | Sequence[TracedRun], tokenizer: ImageTokenizer, names: Sequence[str] = ()
 ) -> None:
-    """Write an animation of up to 16 images (.gif, .webp), or a film strip of the first few (.png).
+    """Write an animation of up to 16 images (.gif), or a film strip of the first few (.png).
 
     runs: several are shown side by side. names: see `step_frames`.
     """
-    path = check_trace(file)
+    path = check_ending(file)
     if path.suffix.lower() == ".png":
         save(film_strip(runs, tokenizer, names), path)
         return
-    frames = step_frames(runs, tokenizer, names)
-    if path.suffix.lower() == ".gif":
-        frames = _with_one_palette(frames)
-        options: dict[str, Any] = {"format": "GIF", "disposal": 1, "optimize": False}
-    else:
-        options = {"format": "WEBP", "lossless": True, "method": 0, "quality": 50}
-    options["duration"] = [_FRAME_MILLISECONDS] * (len(frames) - 1) + [_LAST_MILLISECONDS]
-    options |= {"save_all": True, "append_images": frames[1:], "loop": 0}
-    write_atomically(path, lambda temporary: frames[0].save(temporary, **options))
+    frames = _with_one_palette(step_frames(runs, tokenizer, names))
+    milliseconds = [_FRAME_MILLISECONDS] * (len(frames) - 1) + [_LAST_MILLISECONDS]
+    options: dict[str, Any] = {"append_images": frames[1:], "duration": milliseconds, "loop": 0, "disposal": 1}
+    write_atomically(path, lambda part: frames[0].save(part, "GIF", save_all=True, optimize=False, **options))
 
 
-def check_trace(file: str | Path, candidates: int = 1) -> Path:
-    """The path, if steps of images chosen among so many candidates can be written there: to be called before long work."""
+def check_ending(file: str | Path) -> Path:
+    """The path, if steps can be written there by its ending: to be called before long work."""
     path = Path(file)
-    if candidates > 1:
-        raise InputError(f"candidates is {candidates}; steps can be shown of images made without rejection")
-    if path.suffix.lower() not in (".gif", ".webp", ".png"):
-        raise InputError(f"{file} ends in {path.suffix!r}; steps are written as .gif, .webp or, a film strip, .png")
+    if path.suffix.lower() not in (".gif", ".png"):
+        raise InputError(f"{file} ends in {path.suffix!r}; steps are written as .gif or, a film strip, .png")
     return path
-
-
-def write_trace(
-    file: str | Path,
-    pipe: "TokenCriticPipeline",
-    labels: Tensor,
-    seed: int,
-    settings: SamplingSettings,
-    trace: Trace,
-    compare: SamplingSettings | None = None,
-) -> None:
-    """How a pipeline made the first 16 images of these labels, step by step, into a file as `write_steps` makes it.
-
-    labels: (b,). trace: a `Trace(MOST_IMAGES)` of these images, made with the settings; image i has seed + i.
-    compare: other settings, for instance of MaskGIT; how they make the images of the same seeds is shown above.
-    """
-    path, labels, runs = check_trace(file, settings.candidates), labels[:MOST_IMAGES], [(settings, trace)]
-    if compare is not None:
-        runs.insert(0, (compare, Trace()))
-        pipe.sample_tokens(labels, seed, compare, on_step=runs[0][1])
-    names = [pipe.class_names[label] for label in labels.tolist()] if pipe.class_names else ()
-    shown = [run_of(one.row(pipe.critic is not None).name, steps, one.probabilities) for one, steps in runs]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_steps(path, shown, pipe.tokenizer, names)
 
 
 def _checked(runs: TracedRun | Sequence[TracedRun], names: Sequence[str]) -> list[TracedRun]:
     """The runs as a list, if they have as many images each as there are names."""
     runs = [runs] if isinstance(runs, TracedRun) else list(runs)
-    if not runs:
-        raise InputError("runs is empty; there is nothing to show")
-    counts = [run.num_images for run in runs]
-    if len(set(counts)) > 1:
-        raise InputError(f"the runs have {min(counts)} and {max(counts)} images; side by side they must have as many")
+    counts = sorted({run.num_images for run in runs})
+    if len(counts) != 1:
+        raise InputError(f"the runs have {counts} images; give at least one run, and all of as many images")
     if names and len(names) != counts[0]:
         raise InputError(f"names has {len(names)} entries for {counts[0]} images; give one for each, or none")
     return runs
@@ -233,8 +192,8 @@ def _note(steps: Sequence[TraceStep], count: int) -> str:
     hidden = steps[-1].hidden[:count]
     remasked = [int(step.remasked[:count].sum()) for step in steps]
     if not hidden.any():
-        return f"all {hidden.numel()} tokens kept, {sum(remasked)} taken back on the way"
-    return f"{int(hidden.sum())} of {hidden.numel()} tokens hidden, {remasked[-1]} taken back"
+        return f"all {hidden.numel()} tokens kept, {sum(remasked)} re-masked on the way"
+    return f"{int(hidden.sum())} of {hidden.numel()} tokens hidden, {remasked[-1]} re-masked"
 
 
 def _with_one_palette(frames: Sequence[Image.Image]) -> list[Image.Image]:

@@ -4,68 +4,47 @@ A ranker says which is best: the classifier's probability of the image's class, 
 score, which needs no classifier.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from tokencritic.contracts import ImageClassifier, Proposal, TokenCritic, evaluating
-from tokencritic.errors import InputError
-from tokencritic.randomness import candidate_seeds
+from tokencritic.errors import InputError, check_at_least
 from tokencritic.sampling.scorers import CriticScorer
 from tokencritic.sampling.settings import SamplingSettings
 
 SampleRows = Callable[[Tensor, Tensor], Tensor]
-"""Samples images: rows (b,), the numbers of the images, and seeds (b,) -> tokens (b, n)."""
+"""Samples candidates: rows (b,), the numbers of their images, and which candidate of its image each is, (b,) -> (b, n)."""
 
-
-class Ranker(Protocol):
-    """Complete tokens (b, n) and labels (b,) -> (b,), higher = better, each image judged by itself."""
-
-    def __call__(self, tokens: Tensor, labels: Tensor, /) -> Tensor: ...
+Ranker = Callable[[Tensor, Tensor], Tensor]
+"""Ranks images: complete tokens (b, n) and labels (b,) -> (b,), higher = better, each image judged by itself."""
 
 
 @torch.no_grad()
 def best_of(
-    sample_rows: SampleRows, rank: Ranker | None, labels: Tensor, seeds: Tensor, candidates: int, batch_size: int
+    sample_rows: SampleRows, rank: Ranker | None, labels: Tensor, candidates: int, batch_size: int
 ) -> Iterator[Tensor]:
     """For each image the best of `candidates` samples, the first of equals, in batches of tokens (b, n) on the CPU.
 
-    sample_rows: a row's tokens must depend on that row and its seed alone. rank: None if there is one candidate.
-    labels, seeds: (b,) int64. batch_size: how many candidates are sampled and ranked at a time; it changes no result.
+    sample_rows: a candidate's tokens must depend on its row and number alone. rank: None if there is one candidate.
+    labels: (b,) int64. batch_size: how many candidates are sampled and ranked at a time; it changes no result.
     Memory holds `batch_size` candidates, or all those of one image.
     """
-    if candidates < 1 or (rank is None and candidates > 1):
-        raise InputError(f"candidates is {candidates}; it must be at least 1, and 1 without a ranker")
-    if batch_size < 1:
-        raise InputError(f"batch_size is {batch_size}; it must be at least 1")
-    for rows in torch.arange(len(seeds)).split(max(1, batch_size // candidates)):
-        every = rows.repeat_interleave(candidates)
-        tried = torch.stack([candidate_seeds(seeds[rows], j) for j in range(candidates)], dim=1).flatten()
+    check_at_least(1, candidates=candidates, batch_size=batch_size)
+    if rank is None and candidates > 1:
+        raise InputError(f"candidates is {candidates}; it must be 1 without a ranker")
+    for images in torch.arange(len(labels)).split(max(1, batch_size // candidates)):
+        rows, numbers = images.repeat_interleave(candidates), torch.arange(candidates).repeat(len(images))
         tokens, ranks = [], []
-        for part, part_seeds in zip(every.split(batch_size), tried.split(batch_size), strict=True):
-            sampled = sample_rows(part, part_seeds)
+        for part, part_numbers in zip(rows.split(batch_size), numbers.split(batch_size), strict=True):
+            sampled = sample_rows(part, part_numbers)
             tokens.append(sampled.cpu())
             if rank is not None and candidates > 1:
                 ranks.append(_check_ranks(rank(sampled, labels[part].to(sampled.device)), len(part)))
-        chosen = every.new_zeros(len(rows)) if not ranks else torch.cat(ranks).view(-1, candidates).argmax(dim=1)
-        yield torch.cat(tokens)[chosen + candidates * torch.arange(len(rows))]
-
-
-@torch.no_grad()
-def best_among(candidates: Sequence[Tensor], rank: Ranker, labels: Tensor, batch_size: int = 64) -> Tensor:
-    """What `best_of` keeps, of candidates that are there already: those of number 0 for every image, of number 1, and so on.
-
-    candidates: each (b, n) int64. labels: (b,) int64. All on the ranker's device. Returns tokens (b, n).
-    """
-    ranks = []
-    for tokens in candidates:
-        parts = zip(tokens.split(batch_size), labels.split(batch_size), strict=True)
-        ranks.append(torch.cat([_check_ranks(rank(some, classes), len(some)) for some, classes in parts]))
-    chosen = torch.stack(ranks, dim=1).argmax(dim=1).to(labels.device)
-    return torch.stack(list(candidates))[chosen, torch.arange(len(labels), device=labels.device)]
+        chosen = torch.cat(ranks).view(-1, candidates).argmax(dim=1) if ranks else 0
+        yield torch.cat(tokens)[chosen + candidates * torch.arange(len(images))]
 
 
 def _check_ranks(ranks: Tensor, count: int) -> Tensor:
@@ -111,13 +90,9 @@ def choose_ranker(
     """The ranker that the settings name, from a model's parts; None where there is nothing to choose."""
     if settings.candidates == 1:
         return None
-    if settings.reject_by == "critic":
-        if critic is None:
-            raise InputError(f"candidates is {settings.candidates} and reject_by is critic, but the model has none")
+    if settings.reject_by == "critic" and critic is not None:
         return CriticRanker(critic)
-    if classifier is None:
-        raise InputError(
-            f"candidates is {settings.candidates} and reject_by is classifier, but the model has none; "
-            "choose critic, or from Python give one as reject_with"
-        )
-    return ClassifierRanker(classifier, decode)
+    if settings.reject_by == "classifier" and classifier is not None:
+        return ClassifierRanker(classifier, decode)
+    why = f"candidates is {settings.candidates} and reject_by is {settings.reject_by}, but the model has none"
+    raise InputError(f"{why}; choose the other, or from Python give a classifier as reject_with")

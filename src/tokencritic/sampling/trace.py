@@ -1,13 +1,12 @@
 """What happened at each step, recorded on demand."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
 from tokencritic.contracts import Proposal
-from tokencritic.errors import InputError
+from tokencritic.errors import InputError, check_at_least
 
 
 @dataclass(frozen=True)
@@ -40,53 +39,34 @@ class Trace:
     """
 
     most_images: int | None = None
-    _batches: list[list[TraceStep]] = field(default_factory=list, init=False, repr=False)
+    _batches: dict[int, list[TraceStep]] = field(default_factory=dict, init=False, repr=False)  # by the step's index
 
     def __post_init__(self) -> None:
-        if self.most_images is not None and self.most_images < 1:
-            raise InputError(f"most_images is {self.most_images}; it must be at least 1")
+        if self.most_images is not None:
+            check_at_least(1, most_images=self.most_images)
 
     @property
     def steps(self) -> list[TraceStep]:
         """In order, with the images of all batches. Steps that the loop skips because nothing can change are left out."""
-        if len(self._batches) < 2:
-            return list(self._batches[0]) if self._batches else []
-        counts = [len(batch) for batch in self._batches]
-        if len(set(counts)) > 1:
-            raise InputError(
-                f"the trace holds runs of {min(counts)} and of {max(counts)} steps; use one trace for each"
-            )
-        return [_join(parts) for parts in zip(*self._batches, strict=True)]
+        if len({len(batches) for batches in self._batches.values()}) > 1:
+            raise InputError("the trace holds runs that do not have the same steps; use one trace for each")
+        return [_join(self._batches[index]) for index in sorted(self._batches)]
 
     def __call__(self, proposal: Proposal, scores: Tensor | None, mask: Tensor) -> None:
-        step = proposal.step
-        if not self._batches or (self._batches[-1] and step.index <= self._batches[-1][-1].index):
-            self._batches.append([])  # a step that is not later than the last one is the first of another batch
-        room = None
-        if self.most_images is not None:
-            room = max(0, self.most_images - sum(len(batch[0].proposal) for batch in self._batches[:-1]))
+        step, batches = proposal.step, self._batches.setdefault(proposal.step.index, [])
+        room = None if self.most_images is None else self.most_images - sum(len(batch.proposal) for batch in batches)
 
         def kept(values: Tensor) -> Tensor:
-            # Cloned where cut, so that the images left out do not stay in memory.
-            return values.cpu() if room is None or room >= len(values) else values[:room].cpu().clone()
+            return values[:room].cpu().clone()  # so that the images left out do not stay in memory
 
         scores = None if scores is None else kept(scores)
-        made = TraceStep(step.index, step.time, kept(proposal.tokens), kept(proposal.mask), scores, kept(mask))
-        self._batches[-1].append(made)
+        batches.append(TraceStep(step.index, step.time, kept(proposal.tokens), kept(proposal.mask), scores, kept(mask)))
 
 
-def _join(parts: Sequence[TraceStep]) -> TraceStep:
+def _join(batches: list[TraceStep]) -> TraceStep:
     """The same step of several batches as one."""
-    first = parts[0]
-    if any((part.index, part.scores is None) != (first.index, first.scores is None) for part in parts):
-        got = ", ".join(str(part.index) for part in parts)
-        raise InputError(f"the trace holds runs with different steps ({got} in one place); use one trace for each")
-    scores = [part.scores for part in parts if part.scores is not None]
-    return TraceStep(
-        first.index,
-        first.time,
-        torch.cat([part.proposal for part in parts]),
-        torch.cat([part.sampled for part in parts]),
-        torch.cat(scores) if scores else None,
-        torch.cat([part.hidden for part in parts]),
-    )
+    first = batches[0]
+    if len(batches) == 1:
+        return first
+    tensors = [name for name in ("proposal", "sampled", "scores", "hidden") if vars(first)[name] is not None]
+    return replace(first, **{name: torch.cat([vars(batch)[name] for batch in batches]) for name in tensors})
