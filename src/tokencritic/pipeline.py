@@ -1,11 +1,9 @@
 """Tokenizer, generator, critic and classifier as one thing: a folder on disk, a call that makes images."""
 
 import dataclasses
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -14,6 +12,7 @@ import torch
 from torch import Tensor
 
 from tokencritic.adapters import as_classifier, as_critic, as_generator, as_tokenizer
+from tokencritic.class_labels import ClassLabels, label_names, label_numbers
 from tokencritic.contracts import FeatureCritic, Proposal, evaluating
 from tokencritic.cost import relative_costs
 from tokencritic.errors import InputError, as_integers
@@ -29,7 +28,6 @@ from tokencritic.sampling.settings import REFINEMENT_RATIO, ModelSettings, Sampl
 from tokencritic.sampling.starts import Seeds, edit, refine, sample
 
 OutputType = Literal["pil", "pt", "np"]
-ClassLabels = int | str | Sequence[int | str]
 
 
 @dataclass(frozen=True)
@@ -191,31 +189,12 @@ class TokenCriticPipeline:
         """Numbers or names -> (b,) int64, each repeated. called: what an error calls them."""
         if num_images_per_label < 1:
             raise InputError(f"num_images_per_label is {num_images_per_label}; it must be at least 1")
-        wanted = [class_labels] if isinstance(class_labels, int | Integral | str) else list(class_labels)
-        if not wanted:
-            raise InputError(f"{called} is empty; give at least one class")
-        numbers = [self._label(label, called) for label in wanted]
+        numbers = label_numbers(class_labels, self.class_names, self.generator.num_classes, called)
         return torch.tensor(numbers, dtype=torch.int64).repeat_interleave(num_images_per_label)
-
-    def _label(self, label: int | str, called: str) -> int:
-        classes = self.generator.num_classes
-        if isinstance(label, str) and not label.isdecimal():
-            matches = [i for i, name in enumerate(self.class_names) if name.lower() == label.lower()]
-            if not matches:
-                some = ", ".join(self.class_names[:10]) or "none: give numbers"
-                raise InputError(f"{called} holds {label!r}; the model's class names are {some}")
-            return matches[0]
-        if not isinstance(label, Integral | str) or not 0 <= int(label) < classes:
-            raise InputError(f"{called} holds {label}; expected 0 to {classes - 1}, or a class name")
-        return int(label)
 
     def names(self, labels: Iterable[int]) -> list[str]:
         """The classes by name, with their number where two have the same; by number alone where the model has no names."""
-        if not self.class_names:
-            return [f"class {label}" for label in labels]
-        uses = Counter(self.class_names)
-        named = ((label, self.class_names[label]) for label in labels)
-        return [name if uses[name] == 1 else f"{name} ({label})" for label, name in named]
+        return label_names(labels, self.class_names)
 
     def token_batches(
         self,

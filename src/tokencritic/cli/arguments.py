@@ -24,6 +24,8 @@ _FORMS: dict[str, dict[str, Any]] = {
     "noise_kind": {"choices": get_args(NoiseKind)},
     "critic_window": {"type": float, "nargs": "+", "metavar": "X"},
     "early_noise": {"type": float, "metavar": "K"},
+    "remask_quota": {"type": float, "metavar": "X"},
+    "remask_noise": {"type": float, "metavar": "K"},
     "guidance": {"type": float, "metavar": "W"},
     "candidates": {"type": int, "metavar": "N"},
     "reject_by": {"choices": get_args(RejectBy)},
