@@ -93,9 +93,9 @@ def _inline_critic(settings: Any, preset: Any, given: Namespace) -> Task:
     config = follow(settings.model, preset.model, sizes, "the generator's")
     tokenizer = load_part(given.tokenizer, "tokenizer") if given.tokenizer else tokenizer_beside(given.generator)
     torch.manual_seed(settings.training.seed)
-    return InlineCriticTask(
-        InlineCritic(config), generator, arrays, settings.objective, tokenizer, settings.training.seed
-    )
+    teacher = load_part(given.teacher, "critic") if given.teacher else None
+    options = (settings.objective, tokenizer, settings.training.seed, teacher)
+    return InlineCriticTask(InlineCritic(config), generator, arrays, *options)
 
 
 def _classifier(settings: Any, preset: Any, given: Namespace) -> Task:
