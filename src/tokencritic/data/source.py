@@ -102,12 +102,6 @@ def check_labels(place: object, labels: np.ndarray, count: int) -> None:
         raise InputError(f"{place} holds labels {found}; expected integers ({count},), one per image")
 
 
-def numbered_classes(*labels: np.ndarray) -> tuple[str, ...]:
-    """Names for classes that have none: "0", "1", ... up to the highest label that occurs; what is no label counts not."""
-    highest = max((int(some.max()) for some in labels if some.size and some.dtype.kind in "iu"), default=-1)
-    return tuple(str(number) for number in range(highest + 1))
-
-
 def check_corrupt(place: object, corrupt: Mapping[str, str], limit: int) -> None:
     """More corrupt files than the limit are an error that names the first few."""
     if len(corrupt) > limit:

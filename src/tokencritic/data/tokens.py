@@ -13,7 +13,7 @@ import numpy as np
 
 from tokencritic.data.npz import arrays_of
 from tokencritic.errors import InputError
-from tokencritic.files import read_json, write_atomically
+from tokencritic.files import read_json, reading, write_atomically
 from tokencritic.pretrained import place_of
 
 TOKENS = "tokens.npy"
@@ -101,21 +101,17 @@ def _read(place: Path) -> tuple[dict[str, Any], list[tuple[Path, np.ndarray]]]:
     """The facts; and tokens and labels, each with its file. The arrays of a folder stay on disk."""
     packed = place if place.suffix == ".npz" else place / PACKED
     if packed.is_file():
-        try:
-            with arrays_of(packed) as arrays:
-                facts = _check_facts(packed, json.loads(arrays["facts"].tobytes()))
-                return facts, [(packed, arrays["tokens"]), (packed, arrays["labels"])]
-        except KeyError as error:
-            expected = "expected those, or a folder that `tokenize` wrote"
-            raise InputError(f"{packed} holds no packed tokens; {expected}") from error
+        with arrays_of(packed) as arrays:
+            if not {"facts", "tokens", "labels"} <= set(arrays):
+                raise InputError(f"{packed} holds no packed tokens; expected those, or a folder that `tokenize` wrote")
+            facts = _check_facts(packed, json.loads(arrays["facts"].tobytes()))
+            return facts, [(packed, arrays["tokens"]), (packed, arrays["labels"])]
     facts, found = read_facts(place), []
     if facts is None:
         raise InputError(f"{place} has no {FACTS}; expected a folder that tokenizing has finished")
     for file in (place / TOKENS, place / LABELS):
-        try:
+        with reading(file, "a whole .npy file"):
             found.append((file, np.load(file, mmap_mode="r", allow_pickle=False)))
-        except (OSError, ValueError, EOFError) as error:
-            raise InputError(f"{file} is not a whole .npy file: {error}") from error
     return facts, found
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tokencritic.data.npz import arrays_of
+from tokencritic.data.npz import array_names, arrays_of
 from tokencritic.data.source import Split
 from tokencritic.data.sources import open_source
 from tokencritic.distribution import ALONE, Ranks
@@ -17,7 +17,6 @@ from tokencritic.evaluation.features import CachedFeatures, Features, extract
 from tokencritic.evaluation.image_sets import ImageSet, SampleImages, SourceImages, file_digest
 from tokencritic.evaluation.metrics import Gaussian, fit_gaussian
 from tokencritic.files import write_atomically
-from tokencritic.interop.adm import array_names
 
 PACKED = "reference.npz"  # in a model folder
 
