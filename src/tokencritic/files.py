@@ -10,12 +10,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
+
 from tokencritic.errors import InputError
 
 # What reading a broken file may raise.
 BROKEN = (
     *(OSError, EOFError, MemoryError, ArithmeticError, AttributeError, LookupError, RuntimeError, SyntaxError),
-    *(TypeError, ValueError, pickle.UnpicklingError, zipfile.BadZipFile, zlib.error),
+    *(TypeError, ValueError, pickle.UnpicklingError, zipfile.BadZipFile, zlib.error, SafetensorError),
 )
 
 

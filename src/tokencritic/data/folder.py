@@ -62,9 +62,16 @@ class FolderSource(Source):
         return {"kind": "folder", "split": self.split, "examples": len(self), "listing_sha256": listing.hexdigest()}
 
 
-def read_image(file: Path | IO[bytes]) -> Image.Image:
-    """Decode a file of any mode to L or RGB, upright. Transparent parts become white; 16 bits become 8."""
-    with Image.open(file) as image:
+def read_image(
+    file: Path | IO[bytes], most_pixels: int | None = None, formats: tuple[str, ...] | None = None
+) -> Image.Image:
+    """Decode a file of any mode to L or RGB, upright. Transparent parts become white; 16 bits become 8.
+
+    most_pixels: of width times height, looked up before anything is decoded. formats: None for all that Pillow knows.
+    """
+    with Image.open(file, formats=formats) as image:
+        if most_pixels is not None and image.width * image.height > most_pixels:
+            raise Image.DecompressionBombError(f"more than {most_pixels} pixels")
         image.load()
         with suppress(Exception):  # Pillow raises what it likes on odd EXIF; the pixels are whole
             ImageOps.exif_transpose(image, in_place=True)

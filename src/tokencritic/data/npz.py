@@ -1,4 +1,4 @@
-"""The arrays of an .npz, read without unpickling anything."""
+"""The arrays of an .npz, read without unpickling anything, and written."""
 
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from tokencritic.errors import InputError
-from tokencritic.files import reading
+from tokencritic.files import reading, write_atomically
 
 NPZ = "a whole .npz without pickles"
 
@@ -26,6 +26,16 @@ def arrays_of(file: Path) -> Iterator[Mapping[str, np.ndarray]]:
                     if member.read(len(np.lib.format.MAGIC_PREFIX)) != np.lib.format.MAGIC_PREFIX:
                         raise ValueError(f"{name.removesuffix('.npy')} is no array")
             yield opened
+
+
+def write_arrays(file: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Write a compressed .npz, whole or not at all."""
+
+    def write(path: Path) -> None:
+        with path.open("wb") as opened:
+            np.savez_compressed(opened, **arrays)  # pyright: ignore[reportArgumentType]
+
+    write_atomically(file, write)
 
 
 def array_names(path: Path) -> set[str]:

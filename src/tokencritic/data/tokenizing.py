@@ -199,7 +199,7 @@ class Job:
         labels, corrupt = [], {}
 
         def write_tokens(opened: BinaryIO) -> None:
-            """Chunk by chunk: all of them may not fit into memory. NumPy pads its header, so that any number of rows fits in."""
+            """Chunk by chunk: all may not fit into memory. NumPy pads its header, so that any number of rows fits in."""
             header = {"descr": np.lib.format.dtype_to_descr(TOKEN_TYPE), "fortran_order": False}
             np.lib.format.write_array_header_1_0(opened, header | {"shape": (0, self.tokenizer.num_tokens)})
             for number in range(self.num_chunks):

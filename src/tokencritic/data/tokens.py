@@ -11,9 +11,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from tokencritic.data.npz import arrays_of
+from tokencritic.data.npz import arrays_of, write_arrays
 from tokencritic.errors import InputError
-from tokencritic.files import read_json, reading, write_atomically
+from tokencritic.files import read_json, reading
 from tokencritic.pretrained import place_of
 
 TOKENS = "tokens.npy"
@@ -73,12 +73,7 @@ class TokenArrays:
     def pack(self, file: Path) -> None:
         """Write them as one compressed file, whole or not at all."""
         facts = np.frombuffer(json.dumps(self.facts).encode(), np.uint8)
-
-        def write(path: Path) -> None:
-            with path.open("wb") as opened:
-                np.savez_compressed(opened, tokens=self.tokens, labels=self.labels, facts=facts)
-
-        write_atomically(file, write)
+        write_arrays(file, {"tokens": self.tokens, "labels": self.labels, "facts": facts})
 
 
 def read_facts(folder: Path) -> dict[str, Any] | None:

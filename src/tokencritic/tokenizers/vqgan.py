@@ -97,15 +97,12 @@ class TamingConfig(VQGANConfig):
             raise InputError(f"attention is {self.attention}; expected levels from 0 to {len(self.multipliers) - 1}")
 
 
-PUBLISHED_1024 = TamingConfig()
-
-
 class TamingVQGAN(Tokenizer):
     """taming-transformers' VQGAN. Inside, images lie in [-1, 1]. `image_size` changes no weight."""
 
     Config = TamingConfig
 
-    def __init__(self, config: TamingConfig = PUBLISHED_1024) -> None:
+    def __init__(self, config: TamingConfig) -> None:
         super().__init__(config, config.factor)
         self.encoder = _encoder(config, config.latent_width, config.attention, maskgit=False)
         self.decoder = _decoder(config, config.latent_width, config.attention, maskgit=False)
