@@ -11,8 +11,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from tokencritic.data.folder import read_image
-from tokencritic.data.source import to_picture
+from tokencritic.data.source import read_image, to_picture
 from tokencritic.data.transforms import Preprocess, to_float
 from tokencritic.errors import InputError
 from tokencritic.files import BROKEN, reason_of

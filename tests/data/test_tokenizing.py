@@ -293,7 +293,6 @@ class HugeCodebook(Patches):
         ({"tokenizer": WrongShape()}, r"tokenizer gives tokens \(3, 4\); its grid promises \(3, 6\)"),
         ({"tokenizer": WrongValues()}, "the tokenizer's output holds 5; expected integers from 0 to 4"),
         ({"tokenizer": HugeCodebook()}, "codebook_size is 65537"),
-        ({"preprocess": Preprocess(16, 1)}, r"preprocess gives \(size, channels\) \(16, 1\)"),
         ({"crops_per_image": 0}, "crops_per_image is 0"),
         ({"batch_size": 0}, "batch_size is 0"),
         ({"workers": 0}, "workers is 0"),
@@ -343,8 +342,8 @@ def change_facts(**changes: object):
         (change_facts(rows=73), r"tokens\.npy holds uint16 \(74, 4\).*says uint16 \(73, 4\)"),
         (change_facts(grid=[2, 3]), r"says uint16 \(74, 6\)"),
         (change_facts(grid=[4]), "has grid"),
-        (change_facts(codebook_size=10), r"tokens\.npy holds \d+; the last code is 9"),
-        (change_facts(class_names=["cat"]), r"labels\.npy holds 2; the last class is 0"),
+        (change_facts(codebook_size=10), r"tokens\.npy holds \d+; expected integers from 0 to 9"),
+        (change_facts(class_names=["cat"]), r"labels\.npy holds 2; expected integers from 0 to 0"),
         (change_facts(rows=None), "has no rows of type int"),
     ],
 )

@@ -6,8 +6,7 @@ import torch
 import torch.nn.functional as F
 from PIL import Image
 
-from tokencritic.data.folder import FolderSource
-from tokencritic.data.source import ArraySource
+from tokencritic.data.source import ArraySource, FolderSource
 from tokencritic.data.transforms import ImageBatches, Preprocess
 from tokencritic.errors import InputError
 from tokencritic.models.classifier import Classifier, ClassifierConfig

@@ -10,9 +10,8 @@ from typing import Any, get_args
 import numpy as np
 from PIL import Image
 
-from tokencritic.data.folder import FolderSource
 from tokencritic.data.npz import arrays_of
-from tokencritic.data.source import ArraySource, Source, Split
+from tokencritic.data.source import ArraySource, FolderSource, Source, Split
 from tokencritic.errors import InputError, check_at_least
 from tokencritic.files import reading
 from tokencritic.foreign_weights import read_pickled_arrays

@@ -34,9 +34,6 @@ from tokencritic.tokenizers.tokenizer import Tokenizer
 CHUNKS = ".chunks"
 CHUNK_ROWS = 2048
 
-# Tokens uint16 (rows, n), labels (rows,), and the examples that left no row: name -> reason.
-Chunk = tuple[np.ndarray, np.ndarray, dict[str, str]]
-
 
 def tokenize(
     source: Source,
@@ -59,6 +56,8 @@ def tokenize(
     interruptions do not change the result; another batch_size may, where a tokenizer rounds differently.
     """
     check_at_least(1, crops_per_image=crops_per_image, batch_size=batch_size, workers=workers)
+    if (size := tokenizer.codebook_size) > 2**16:
+        raise InputError(f"codebook_size is {size}; token arrays hold at most {2**16}")
     job = Job(source, tokenizer, Path(out), preprocess, crops_per_image, seed, batch_size)
     if ranks.told_by_first(job.prepare):
         mine = range(ranks.rank, job.num_chunks, ranks.size)
@@ -82,16 +81,6 @@ class Job:
     crops_per_image: int
     seed: int
     batch_size: int
-
-    def __post_init__(self) -> None:
-        if len(self.source) == 0:
-            raise InputError("source holds no image; there is nothing to tokenize")
-        wanted = self.tokenizer.image_size, self.tokenizer.channels
-        given = self.preprocess.size, self.preprocess.channels
-        if given != wanted:
-            raise InputError(f"preprocess gives (size, channels) {given}; the tokenizer takes {wanted}")
-        if (size := self.tokenizer.codebook_size) > 2**16:
-            raise InputError(f"codebook_size is {size}; token arrays hold at most {2**16}")
 
     @cached_property
     def settings(self) -> dict[str, Any]:
@@ -184,15 +173,13 @@ class Job:
         check_range("the tokenizer's output", tokens, self.tokenizer.codebook_size)
         return tokens.cpu().numpy()
 
-    def read(self, number: int) -> Chunk | None:
-        """The chunk that `make` wrote; None if its file is missing or damaged, so that it is made again."""
+    def read(self, number: int) -> tuple[np.ndarray, np.ndarray, dict[str, str]] | None:
+        """Tokens, labels and corrupt examples that `make` wrote; None if the file is missing or damaged."""
         try:
             with arrays_of(self._file(number)) as arrays:
-                tokens, labels, corrupt = arrays["tokens"], arrays["labels"], json.loads(arrays["corrupt"].tobytes())
+                return arrays["tokens"], arrays["labels"], json.loads(arrays["corrupt"].tobytes())
         except InputError:
             return None
-        fits = tokens.dtype == TOKEN_TYPE and tokens.shape == (len(labels), self.tokenizer.num_tokens)
-        return (tokens, labels, corrupt) if fits else None
 
     def join(self) -> None:
         """Write the final files and remove the chunks."""

@@ -12,7 +12,7 @@ from typing import Any, Self
 import numpy as np
 
 from tokencritic.data.npz import arrays_of, write_arrays
-from tokencritic.errors import InputError
+from tokencritic.errors import InputError, check_range
 from tokencritic.files import read_json, reading
 from tokencritic.pretrained import place_of
 
@@ -66,8 +66,8 @@ class TokenArrays:
                 f"{tokenizer_fingerprint[:16]}; tokenize the images with this one"
             )
         names, size, (height, width) = tuple(facts["class_names"]), facts["codebook_size"], facts["grid"]
-        _check(tokens_file, tokens, TOKEN_TYPE, (facts["rows"], height * width), size, "code")
-        _check(labels_file, labels, LABEL_TYPE, (facts["rows"],), len(names), "class")
+        _check(tokens_file, tokens, TOKEN_TYPE, (facts["rows"], height * width), size)
+        _check(labels_file, labels, LABEL_TYPE, (facts["rows"],), len(names))
         return cls(tokens, np.array(labels), made_with, size, (height, width), names, facts)
 
     def pack(self, file: Path) -> None:
@@ -110,11 +110,8 @@ def _read(place: Path) -> tuple[dict[str, Any], list[tuple[Path, np.ndarray]]]:
     return facts, found
 
 
-def _check(file: Path, array: np.ndarray, dtype: np.dtype, shape: tuple[int, ...], limit: int, what: str) -> None:
+def _check(file: Path, array: np.ndarray, dtype: np.dtype, shape: tuple[int, ...], limit: int) -> None:
     if array.dtype != dtype or array.shape != shape:
         raise InputError(f"{file} holds {array.dtype} {array.shape}; the {FACTS} beside it says {dtype} {shape}")
     for start in range(0, len(array), _ROWS_CHECKED_AT_ONCE):
-        some = array[start : start + _ROWS_CHECKED_AT_ONCE]
-        low, high = int(some.min()), int(some.max())
-        if low < 0 or high >= limit:
-            raise InputError(f"{file} holds {low if low < 0 else high}; the last {what} is {limit - 1}")
+        check_range(str(file), array[start : start + _ROWS_CHECKED_AT_ONCE], limit)

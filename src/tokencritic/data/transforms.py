@@ -130,8 +130,6 @@ class ImageBatches:
     """
 
     def __init__(self, source: Source, preprocess: Preprocess, seed: int = 0, workers: int = 4) -> None:
-        if len(source) == 0:
-            raise InputError("source holds no image; there is nothing to train on")
         self.source, self.preprocess, self.seed = source, preprocess, seed
         self._plain = dataclasses.replace(preprocess, crop="center", flip=False)
         self._pool = ThreadPoolExecutor(workers)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from tokencritic.data.npz import NPZ, arrays_of
-from tokencritic.data.source import check_labels
+from tokencritic.data.source import check_arrays
 from tokencritic.errors import InputError
 from tokencritic.files import reading, write_atomically
 from tokencritic.image_forms import check_images, to_pixels
@@ -87,14 +87,11 @@ class SampleFile:
             read_header = form.read_array_header_1_0 if old else form.read_array_header_2_0
             self.shape, fortran_order, dtype = read_header(self._member)
             self._first = self._member.tell()
-        is_images = dtype == np.uint8 and len(self.shape) == 4 and self.shape[3] in (1, 3) and not fortran_order
-        if not is_images or 0 in self.shape:
-            expected = "uint8 (n, h, w, c), c 1 or 3, of at least one image"
-            raise InputError(f"{file} holds arr_0 {dtype} {self.shape}; expected {expected}")
+        if fortran_order:
+            raise InputError(f"{file} holds arr_0 in Fortran's order; expected C's")
         with arrays_of(self.file) as arrays:
             labels = arrays.get("arr_1")
-        if labels is not None:
-            check_labels(file, labels, len(self))
+        check_arrays(file, dtype, self.shape, labels)
         self.labels = None if labels is None else labels.astype(np.int64)
 
     def __len__(self) -> int:
