@@ -18,10 +18,10 @@ from torch import Tensor
 from tokencritic.data import tokenizing
 from tokencritic.data.source import ArraySource
 from tokencritic.data.sources import open_source
-from tokencritic.data.tokenizing import tokenize
+from tokencritic.data.tokenizing import TokenizeJob
 from tokencritic.data.tokens import TokenArrays
 from tokencritic.data.transforms import Preprocess, to_float
-from tokencritic.distribution import Ranks
+from tokencritic.distribution import ALONE, Ranks
 from tokencritic.errors import InputError
 
 FILES = ("tokens.npy", "labels.npy", "tokens.json")
@@ -69,9 +69,12 @@ def array_source(count: int = 37, seed: int = 0) -> ArraySource:
 
 
 def run(out: Path, source=None, tokenizer=None, **changes) -> TokenArrays:
-    arguments = {"preprocess": Preprocess(8, 1, "random", flip=True), "crops_per_image": 2}
-    arguments |= {"batch_size": 3, "workers": 2, "progress": False} | changes
-    return tokenize(source or array_source(), tokenizer or Patches(), out, **arguments)
+    preprocess = changes.pop("preprocess", Preprocess(8, 1, "random", flip=True))
+    ranks = changes.pop("ranks", ALONE)
+    how = {"crops_per_image": 2, "batch_size": 3, "workers": 2} | changes
+    return TokenizeJob(source or array_source(), tokenizer or Patches(), out, preprocess, **how).run(
+        ranks, progress=False
+    )
 
 
 class Threads(Ranks):

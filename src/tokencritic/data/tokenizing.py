@@ -35,52 +35,47 @@ CHUNKS = ".chunks"
 CHUNK_ROWS = 2048
 
 
-def tokenize(
-    source: Source,
-    tokenizer: Tokenizer,
-    out: str | Path,
-    *,
-    preprocess: Preprocess,
-    crops_per_image: int = 1,
-    seed: int = 0,
-    batch_size: int = 64,
-    workers: int = 4,
-    ranks: Ranks = ALONE,
-    progress: bool = True,
-) -> TokenArrays:
-    """Write the tokens of every image of the source to the folder `out`, or resume an interrupted run.
+@dataclass(frozen=True, eq=False)
+class TokenizeJob:
+    """The tokens of every image of a source, to be written to the folder `out`.
 
     crops_per_image: how many rows each image has, each of a crop of its own. seed: of the random crops. workers: threads that
-    decode. ranks: they share the chunks and the folder.
-    Rows come in the source's order, first those of all first crops; a corrupt image leaves none. Workers, ranks and
+    decode. Rows come in the source's order, first those of all first crops; a corrupt image leaves none. Workers, ranks and
     interruptions do not change the result; another batch_size may, where a tokenizer rounds differently.
     """
-    check_at_least(1, crops_per_image=crops_per_image, batch_size=batch_size, workers=workers)
-    if (size := tokenizer.codebook_size) > 2**16:
-        raise InputError(f"codebook_size is {size}; token arrays hold at most {2**16}")
-    job = Job(source, tokenizer, Path(out), preprocess, crops_per_image, seed, batch_size)
-    if ranks.told_by_first(job.prepare):
-        mine = range(ranks.rank, job.num_chunks, ranks.size)
-        missing = [number for number in mine if job.read(number) is None]
-        total, left = (sum(len(batch) for number in some for batch in job.batches(number)) for some in (mine, missing))
-        with Progress(total, "tokenizing", "images", done=total - left, shown=progress and ranks.first) as shown:
-            job.make(missing, workers, shown)
-        ranks.wait()
-        ranks.told_by_first(job.join)
-    return TokenArrays.open(out)
-
-
-@dataclass(frozen=True, eq=False)
-class Job:
-    """One folder of tokens to be made. Its chunks are numbered over all crops."""
 
     source: Source
     tokenizer: Tokenizer
     out: Path
     preprocess: Preprocess
-    crops_per_image: int
-    seed: int
-    batch_size: int
+    crops_per_image: int = 1
+    seed: int = 0
+    batch_size: int = 64
+    workers: int = 4
+
+    def __post_init__(self) -> None:
+        check_at_least(1, crops_per_image=self.crops_per_image, batch_size=self.batch_size, workers=self.workers)
+        if (size := self.tokenizer.codebook_size) > 2**16:
+            raise InputError(f"codebook_size is {size}; token arrays hold at most {2**16}")
+
+    def run(self, ranks: Ranks = ALONE, progress: bool = True) -> TokenArrays:
+        """Write the tokens, or resume an interrupted run. ranks: they share the chunks and the folder."""
+        if ranks.told_by_first(self._prepare):
+            mine = range(ranks.rank, len(self.chunks), ranks.size)
+            missing = [number for number in mine if self._read(number) is None]
+            total, left = (sum(len(self.chunks[number][1]) for number in some) for some in (mine, missing))
+            with Progress(total, "tokenizing", "images", done=total - left, shown=progress and ranks.first) as shown:
+                self._make(missing, shown)
+            ranks.wait()
+            ranks.told_by_first(self._join)
+        return TokenArrays.open(self.out)
+
+    @cached_property
+    def chunks(self) -> list[tuple[int, range]]:
+        """The number of the crop and the examples of each chunk."""
+        numbers = range(len(self.source))
+        parts = [numbers[start : start + CHUNK_ROWS] for start in numbers[::CHUNK_ROWS]]
+        return [(crop, part) for crop in range(self.crops_per_image) for part in parts]
 
     @cached_property
     def settings(self) -> dict[str, Any]:
@@ -97,15 +92,7 @@ class Job:
             "class_names": list(self.source.class_names),
         }
 
-    @property
-    def chunks_per_crop(self) -> int:
-        return -(-len(self.source) // CHUNK_ROWS)
-
-    @property
-    def num_chunks(self) -> int:
-        return self.crops_per_image * self.chunks_per_crop
-
-    def prepare(self) -> bool:
+    def _prepare(self) -> bool:
         """Whether there is work left. Raises InputError if an earlier run left tokens of other settings."""
         finished, file = read_facts(self.out), self.out / CHUNKS / "settings.json"
         there = finished or (read_json(file) if file.is_file() else None)
@@ -119,22 +106,20 @@ class Job:
             raise InputError(f"{different}; choose another folder")
         return finished is None
 
-    def batches(self, number: int) -> list[range]:
-        """The numbers of a chunk's examples in the source, in batches."""
-        start = number % self.chunks_per_crop * CHUNK_ROWS
-        stop = min(start + CHUNK_ROWS, len(self.source))
-        return [range(first, min(first + self.batch_size, stop)) for first in range(start, stop, self.batch_size)]
+    def _batches(self, number: int) -> list[range]:
+        examples = self.chunks[number][1]
+        return [examples[start : start + self.batch_size] for start in range(0, len(examples), self.batch_size)]
 
-    def make(self, numbers: list[int], workers: int, progress: Progress) -> None:
+    def _make(self, numbers: list[int], progress: Progress) -> None:
         """Write the chunks of these numbers. Workers decode ahead, across chunks, while this thread encodes."""
-        batches = ((number, batch) for number in numbers for batch in self.batches(number))
+        batches = ((number, batch) for number in numbers for batch in self._batches(number))
         waiting: deque[Future[tuple[Tensor, np.ndarray, dict[str, str]]]] = deque()
-        pool = ThreadPoolExecutor(workers)
+        pool = ThreadPoolExecutor(self.workers)
         try:
             for number in numbers:
                 tokens, labels, corrupt = [], [], {}
-                for batch in self.batches(number):
-                    ahead = islice(batches, workers + 2 - len(waiting))
+                for batch in self._batches(number):
+                    ahead = islice(batches, self.workers + 2 - len(waiting))
                     waiting.extend(pool.submit(self._decode, *one) for one in ahead)
                     pixels, some_labels, some_corrupt = waiting.popleft().result()
                     tokens.append(self._encode(pixels))
@@ -158,8 +143,7 @@ class Job:
         else:
             examples = {index: example for index in batch if (example := source[index]) is not None}
             images, kept = [image for image, _ in examples.values()], list(examples)
-        crop_number = number // self.chunks_per_crop
-        pixels = self.preprocess.batch(images, kept, seed=self.seed, crop_number=crop_number)
+        pixels = self.preprocess.batch(images, kept, seed=self.seed, crop_number=self.chunks[number][0])
         names = [source.name(index) for index in batch if index not in kept]
         return pixels, source.labels[kept], {name: source.corrupt[name] for name in names}
 
@@ -173,15 +157,15 @@ class Job:
         check_range("the tokenizer's output", tokens, self.tokenizer.codebook_size)
         return tokens.cpu().numpy()
 
-    def read(self, number: int) -> tuple[np.ndarray, np.ndarray, dict[str, str]] | None:
-        """Tokens, labels and corrupt examples that `make` wrote; None if the file is missing or damaged."""
+    def _read(self, number: int) -> tuple[np.ndarray, np.ndarray, dict[str, str]] | None:
+        """Tokens, labels and corrupt examples that `_make` wrote; None if the file is missing or damaged."""
         try:
             with arrays_of(self._file(number)) as arrays:
                 return arrays["tokens"], arrays["labels"], json.loads(arrays["corrupt"].tobytes())
         except InputError:
             return None
 
-    def join(self) -> None:
+    def _join(self) -> None:
         """Write the final files and remove the chunks."""
         labels, corrupt = [], {}
 
@@ -189,8 +173,8 @@ class Job:
             """Chunk by chunk: all may not fit into memory. NumPy pads its header, so that any number of rows fits in."""
             header = {"descr": np.lib.format.dtype_to_descr(TOKEN_TYPE), "fortran_order": False}
             np.lib.format.write_array_header_1_0(opened, header | {"shape": (0, self.tokenizer.num_tokens)})
-            for number in range(self.num_chunks):
-                chunk = self.read(number)
+            for number in range(len(self.chunks)):
+                chunk = self._read(number)
                 if chunk is None:
                     raise InputError(f"{self._file(number)} is damaged; run the same command again to make it anew")
                 opened.write(chunk[0].tobytes())
