@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_args
@@ -123,16 +124,14 @@ def _read_idx(folder: Path, split: str, what: str) -> np.ndarray:
         raise InputError(f"{folder} has no {usual} (or .gz), which the {split} split needs")
     with reading(file, "a whole gzip file"):
         content = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
-    if len(content) < 4 or content[:3] != b"\0\0\x08":
-        start = content[:4].hex() or "nothing"
-        raise InputError(f"{file} starts with {start}; an idx file of bytes starts with 000008")
-    start = 4 + 4 * content[3]
-    shape = tuple(np.frombuffer(content[4:start], ">u4").tolist()) if len(content) >= start else ()
-    expected = start + int(np.prod(shape, dtype=object))
-    if len(shape) != content[3] or len(content) != expected:
-        raise InputError(f"{file} holds {len(content)} bytes; its header {shape} asks for {expected}")
-    if len(shape) != dimensions:
-        raise InputError(f"{file} holds {len(shape)} dimensions; {what} have {dimensions}")
+    magic, start = bytes([0, 0, 8, dimensions]), 4 + 4 * dimensions
+    if content[:4] != magic:
+        raise InputError(
+            f"{file} starts with {content[:4].hex() or 'nothing'}; expected {magic.hex()}, idx bytes of {what}"
+        )
+    shape = np.frombuffer(content[4:start].ljust(start - 4, b"\0"), ">u4").tolist()
+    if len(content) != start + math.prod(shape):
+        raise InputError(f"{file} holds {len(content)} bytes; its header {shape} asks for {start + math.prod(shape)}")
     return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
 
 
