@@ -19,7 +19,7 @@ from torch import Tensor
 from tokencritic.data.order import ExampleOrder
 from tokencritic.data.source import ArraySource, Source
 from tokencritic.data.sources import open_source
-from tokencritic.data.tokenizing import tokenize
+from tokencritic.data.tokenizing import TokenizeJob
 from tokencritic.data.tokens import TokenArrays
 from tokencritic.data.transforms import Preprocess
 from tokencritic.tokenizers.compact import CompactConfig, CompactTokenizer
@@ -102,7 +102,7 @@ def compare(what: str, source: Source, tokenizer: CompactTokenizer, preprocess: 
 
 
 def write(source: Source, tokenizer: CompactTokenizer, preprocess: Preprocess, out: Path) -> None:
-    tokenize(source, tokenizer, out, preprocess=preprocess, batch_size=128, workers=2, progress=False)
+    TokenizeJob(source, tokenizer, out, preprocess, batch_size=128, workers=2).run(progress=False)
 
 
 def write_files(folder: Path, rng: np.random.Generator) -> None:

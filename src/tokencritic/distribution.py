@@ -70,15 +70,11 @@ class Ranks:
 ALONE = Ranks(0, 1, torch.device("cpu"))
 
 
-def rank_and_size() -> tuple[int, int]:
-    """The rank of this process and how many there are, as `torchrun` sets them; 0 of 1 without it."""
-    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-
-
 @contextmanager
 def joined(device: str = "cpu") -> Iterator[Ranks]:
     """Take part as `torchrun` says; without it, a run of one. On GPUs each process of a machine takes its own."""
-    (rank, size), place = rank_and_size(), torch.device(device)
+    rank, size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    place = torch.device(device)
     if place.type == "cuda" and place.index is None:
         place = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(place)

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from numpy import ndarray
     from torch import Tensor
 
 
@@ -30,11 +31,11 @@ def as_integers(name: str, values: "Tensor") -> "Tensor":
     return values.long()
 
 
-def check_range(name: str, values: "Tensor", size: int | None) -> None:
+def check_range(name: str, values: "Tensor | ndarray", size: int | None) -> None:
     """Integers must lie in [0, size); with no size known, they must not be negative."""
-    if values.numel() == 0:
+    if 0 in values.shape:
         return
-    low, high = (int(x) for x in values.aminmax())
+    low, high = int(values.min()), int(values.max())
     if low < 0 or (size is not None and high >= size):
         bad = low if low < 0 else high
         right = "integers of 0 or more" if size is None else f"integers from 0 to {size - 1}"

@@ -4,29 +4,21 @@
 """
 
 import io
-import math
 import pickle
 import zipfile
-import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
 import msgpack
 import numpy as np
-import safetensors
 import safetensors.torch
 import torch
 from torch import Tensor
 
 from tokencritic.errors import InputError
-from tokencritic.files import read_bytes
+from tokencritic.files import BROKEN, reading, reason_of
 
-# What reading a broken file may raise.
-_BROKEN = (
-    *(OSError, EOFError, AttributeError, LookupError, TypeError, ValueError, RuntimeError),
-    *(pickle.UnpicklingError, zipfile.BadZipFile, zlib.error, safetensors.SafetensorError),
-)
 _LEGACY_TORCH = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # how torch files before the zip format start
 _ARRAY, _SCALAR = 1, 3  # msgpack's extension types of flax
 
@@ -51,15 +43,14 @@ def read_tensors(file: str | Path, owner: str) -> dict[str, Tensor]:
         if not isinstance(tree, Mapping):
             raise ValueError(f"expected a state dict of tensors, got a {type(tree).__name__}")
         return _flatten(tree, "")
-    except _BROKEN as error:
+    except BROKEN as error:
         if isinstance(error, pickle.UnpicklingError) and "weights_only" in str(error):
             raise InputError(
                 f"{path} holds more than tensors, so it is not opened here. If you trust it, make a file of the tensors "
                 f"alone: state = torch.load('{path.name}', weights_only=False)['state_dict']; safetensors.torch."
                 f"save_file({{k: v.contiguous() for k, v in state.items()}}, '{path.stem}.safetensors')"
             ) from error
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise InputError(f"{path} holds no weights of {owner}: {reason}") from error
+        raise InputError(f"{path} holds no weights of {owner}: {reason_of(error)}") from error
 
 
 def _read_tree(path: Path) -> Any:
@@ -149,33 +140,23 @@ def read_flax(file: str | Path) -> dict[str, Tensor]:
     An array is a msgpack extension of type 1 (type 3 for a scalar) that holds, again as msgpack, its shape, the name of its
     dtype and its bytes in C order. Arrays of over 1 GiB, which flax cuts into chunks, are refused.
     """
-    content = read_bytes(Path(file))
-    try:
-        tree = msgpack.unpackb(content, ext_hook=_read_extension)
+    with reading(file, "a whole flax checkpoint (msgpack)"):
+        tree = msgpack.unpackb(Path(file).read_bytes(), ext_hook=_read_extension)
         if not isinstance(tree, dict) or not isinstance(tree.get("params"), dict):
             found = f"the keys {', '.join(map(str, list(tree)[:5]))}" if isinstance(tree, dict) else type(tree).__name__
             raise ValueError(f"it holds {found} at its top; expected 'params'")
         return _flatten(tree["params"], "")
-    except (ValueError, TypeError, msgpack.exceptions.UnpackException) as error:
-        reason = str(error).strip() or type(error).__name__
-        raise InputError(f"{file} is not a whole flax checkpoint (msgpack): {reason}") from error
 
 
 def _read_extension(code: int, data: bytes) -> Tensor:
     if code not in (_ARRAY, _SCALAR):
         raise ValueError(f"extension type {code}, which is no array")
-    fields = msgpack.unpackb(data)
-    if not isinstance(fields, list) or len(fields) != 3:
-        raise ValueError("an array without shape, dtype and bytes")
-    shape, name, content = fields
+    shape, name, content = msgpack.unpackb(data)
     dtype = vars(torch).get(name.decode() if isinstance(name, bytes) else name)
     if not isinstance(dtype, torch.dtype):
         raise ValueError(f"an array of dtype {name!r}")
-    if not isinstance(shape, list) or not all(isinstance(size, int) and size >= 0 for size in shape):
-        raise ValueError(f"an array whose shape is {shape!r}")
-    if not isinstance(content, bytes) or len(content) != math.prod(shape) * dtype.itemsize:
-        raise ValueError(f"an array of shape {tuple(shape)} and dtype {name} with {len(content)} bytes")
-    return torch.frombuffer(bytearray(content), dtype=dtype).view(shape) if content else torch.empty(shape, dtype=dtype)
+    values = torch.frombuffer(bytearray(content), dtype=dtype) if content else torch.empty(0, dtype=dtype)
+    return values.view(shape)
 
 
 def _flatten(tree: Mapping[Any, Any], prefix: str) -> dict[str, Tensor]:

@@ -11,10 +11,10 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from tokencritic.data.folder import read_image
-from tokencritic.data.source import to_picture
+from tokencritic.data.source import read_image, to_picture
 from tokencritic.data.transforms import Preprocess, to_float
 from tokencritic.errors import InputError
+from tokencritic.files import BROKEN, reason_of
 
 _one_at_a_time = threading.Lock()  # so that many large pictures at once do not fill the memory
 
@@ -24,27 +24,21 @@ def read_picture(
 ) -> Image.Image:
     """A picture in mode L or RGB, upright; of an animation the first frame; what is transparent becomes white.
 
-    name: what an error calls it. most_pixels: of width times height, looked up before anything is decoded; None is Pillow's
-    own bound. formats: those that are taken, None for all that Pillow knows.
+    name: what an error calls it. most_pixels, formats: as for `read_image`; without, Pillow's own bound of pixels holds.
     """
-    most = most_pixels or Image.MAX_IMAGE_PIXELS
     with _one_at_a_time, warnings.catch_warnings():
         warnings.simplefilter("error", Image.DecompressionBombWarning)
         try:
-            with Image.open(file, formats=formats) as header:
-                width, height = header.size
-            if most is not None and width * height > most:
-                raise Image.DecompressionBombError
-            if not isinstance(file, Path):
-                file.seek(0)
-            return read_image(file)
+            return read_image(file, most_pixels, formats)
         except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-            raise InputError(f"{name} is too large: at most {most} pixels are taken") from error
-        except (OSError, SyntaxError, ValueError, EOFError) as error:
-            unknown = isinstance(error, Image.UnidentifiedImageError)  # its message holds the address of the stream
-            strerror = error.strerror if isinstance(error, OSError) else None
-            reason = "cannot identify image file" if unknown else strerror or str(error).strip() or type(error).__name__
-            raise InputError(f"{name} is no image that can be read: {reason.splitlines()[0]}") from error
+            raise InputError(
+                f"{name} is too large: at most {most_pixels or Image.MAX_IMAGE_PIXELS} pixels are taken"
+            ) from error
+        except BROKEN as error:
+            reason = (error.strerror if isinstance(error, OSError) else None) or reason_of(error)
+            if isinstance(error, Image.UnidentifiedImageError):  # its message holds the address of the stream
+                reason = "cannot identify image file"
+            raise InputError(f"{name} is no image that can be read: {reason}") from error
 
 
 def to_pil(image: np.ndarray) -> Image.Image:

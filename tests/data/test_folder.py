@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tokencritic.data.folder import read_image
+from tokencritic.data.source import read_image
 from tokencritic.data.sources import open_source
 from tokencritic.errors import InputError
 

@@ -247,11 +247,11 @@ def test_npz(tmp_path: Path, names: tuple[str, str], channels: tuple[int, ...]) 
         ({"images": np.zeros((2, 3, 4, 4), np.uint8), "labels": np.zeros(2, int)}, r"images uint8 \(2, 3, 4, 4\)"),
         ({"images": np.zeros((2, 4, 4), np.uint8), "labels": np.zeros(3, int)}, r"labels int64 \(3,\)"),
         ({"images": np.zeros((2, 4, 4), np.uint8), "labels": np.zeros(2)}, "labels float64"),
-        ({"images": np.zeros((2, 4, 4), np.uint8), "labels": np.array([0, -1])}, "label -1"),
+        ({"images": np.zeros((2, 4, 4), np.uint8), "labels": np.array([0, -1])}, "labels holds -1"),
         ({"images": np.zeros((2, 4, 4), np.uint8), "labels": np.array([0, None])}, "without pickles"),
         (
             {"images": np.zeros((2, 4, 4), np.uint8), "labels": np.array([0, 2]), "class_names": np.array(["a", "b"])},
-            "label 2; expected 0 to 1",
+            "labels holds 2; expected integers from 0 to 1",
         ),
     ],
 )

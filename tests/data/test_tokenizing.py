@@ -4,7 +4,10 @@ import errno
 import json
 import os
 import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,9 +18,10 @@ from torch import Tensor
 from tokencritic.data import tokenizing
 from tokencritic.data.source import ArraySource
 from tokencritic.data.sources import open_source
-from tokencritic.data.tokenizing import tokenize
+from tokencritic.data.tokenizing import TokenizeJob
 from tokencritic.data.tokens import TokenArrays
 from tokencritic.data.transforms import Preprocess, to_float
+from tokencritic.distribution import ALONE, Ranks
 from tokencritic.errors import InputError
 
 FILES = ("tokens.npy", "labels.npy", "tokens.json")
@@ -64,10 +68,48 @@ def array_source(count: int = 37, seed: int = 0) -> ArraySource:
     )
 
 
-def run(out: Path, source=None, tokenizer=None, **changes) -> TokenArrays | None:
-    arguments = {"preprocess": Preprocess(8, 1, "random", flip=True), "crops_per_image": 2}
-    arguments |= {"batch_size": 3, "workers": 2, "progress": False} | changes
-    return tokenize(source or array_source(), tokenizer or Patches(), out, **arguments)
+def run(out: Path, source=None, tokenizer=None, **changes) -> TokenArrays:
+    preprocess = changes.pop("preprocess", Preprocess(8, 1, "random", flip=True))
+    ranks = changes.pop("ranks", ALONE)
+    how = {"crops_per_image": 2, "batch_size": 3, "workers": 2} | changes
+    return TokenizeJob(source or array_source(), tokenizer or Patches(), out, preprocess, **how).run(
+        ranks, progress=False
+    )
+
+
+class Threads(Ranks):
+    """Ranks that are threads of this process."""
+
+    def told_by_first(self, work):
+        if self.first:
+            BOARD["answer"] = attempt(work)
+        self.wait()
+        answer = BOARD["answer"]
+        self.wait()
+        if isinstance(answer, InputError):
+            raise answer
+        return answer
+
+    def wait(self) -> None:
+        BOARD["barrier"].wait(60)
+
+
+BOARD: dict[str, Any] = {}
+
+
+def attempt(work: Callable[[], Any]) -> Any:
+    try:
+        return work()
+    except InputError as error:
+        return error
+
+
+def run_ranks(size: int, work: Callable[[Ranks], Any]) -> list[Any]:
+    """What the work of each rank returns, or its InputError."""
+    BOARD["barrier"] = threading.Barrier(size)
+    with ThreadPoolExecutor(size) as pool:
+        ranks = [Threads(rank, size, torch.device("cpu")) for rank in range(size)]
+        return list(pool.map(lambda own: attempt(lambda: work(own)), ranks))
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -78,7 +120,6 @@ def content(folder: Path) -> dict[str, bytes]:
 def test_tokens_are_those_of_the_tokenizer(tmp_path: Path) -> None:
     source = array_source()
     data = run(tmp_path, source, preprocess=Preprocess(8, 1), crops_per_image=1)
-    assert data is not None
     images = torch.from_numpy(source.images.transpose(0, 3, 1, 2).copy()) / 255
     np.testing.assert_array_equal(data.tokens, Patches().encode(images))
     np.testing.assert_array_equal(data.labels, source.labels)
@@ -92,7 +133,6 @@ def test_tokens_are_those_of_the_tokenizer(tmp_path: Path) -> None:
 def test_each_crop_is_another_one_and_the_order_stays(tmp_path: Path) -> None:
     source = array_source()
     data = run(tmp_path, source, crops_per_image=2, seed=4)
-    assert data is not None
     preprocess = Preprocess(8, 1, "random", flip=True)
     for number in (0, 1):
         images = to_float(preprocess.batch(source.images, range(37), seed=4, crop_number=number))
@@ -110,24 +150,8 @@ def test_same_bytes_whatever_the_workers(tmp_path: Path, changes: dict) -> None:
 @pytest.mark.parametrize("world_size", [2, 3, 20])
 def test_same_bytes_whatever_the_ranks(tmp_path: Path, world_size: int) -> None:
     run(tmp_path / "a")
-    results = [run(tmp_path / "b", rank=rank, world_size=world_size) for rank in reversed(range(world_size))]
-    assert [result is None for result in results] == [True] * (world_size - 1) + [False]
-    assert content(tmp_path / "a") == content(tmp_path / "b")
-
-
-def test_ranks_that_run_at_the_same_time(tmp_path: Path) -> None:
-    run(tmp_path / "a")
-    results: list[TokenArrays | None] = []
-    threads = [
-        threading.Thread(target=lambda rank=rank: results.append(run(tmp_path / "b", rank=rank, world_size=4)))
-        for rank in range(4)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(results) == 4
-    assert any(result is not None for result in results)
+    results = run_ranks(world_size, lambda ranks: run(tmp_path / "b", ranks=ranks))
+    assert [len(result) for result in results] == [74] * world_size
     assert content(tmp_path / "a") == content(tmp_path / "b")
 
 
@@ -149,7 +173,6 @@ def test_a_finished_folder_is_not_touched(tmp_path: Path) -> None:
     run(tmp_path)
     times = [(tmp_path / name).stat().st_mtime_ns for name in FILES]
     again = run(tmp_path, tokenizer=Patches(break_after=0))
-    assert again is not None
     assert len(again) == 74
     assert times == [(tmp_path / name).stat().st_mtime_ns for name in FILES]
 
@@ -232,8 +255,6 @@ def test_corrupt_images_leave_no_row(tmp_path: Path, crop) -> None:
     preprocess = Preprocess(8, 1, crop)
     whole = run(tmp_path / "a", open_source(tmp_path / "whole"), preprocess=preprocess)
     some = run(tmp_path / "b", open_source(tmp_path / "some"), preprocess=preprocess)
-    assert whole is not None
-    assert some is not None
     keep = [number for number in range(24) if number % 12 not in corrupt]
     np.testing.assert_array_equal(some.tokens, whole.tokens[keep])
     np.testing.assert_array_equal(some.labels, whole.labels[keep])
@@ -242,15 +263,15 @@ def test_corrupt_images_leave_no_row(tmp_path: Path, crop) -> None:
 
 def test_the_limit_of_corrupt_images_holds_over_all_ranks_and_runs(tmp_path: Path) -> None:
     image_folder(tmp_path / "images", {0, 9})
-    for rank in (0, 1):
-        source = open_source(tmp_path / "images", max_corrupt=1)
-        if rank == 0:
-            assert run(tmp_path / "out", source, crops_per_image=1, rank=0, world_size=2) is None
-        else:
-            with pytest.raises(InputError, match=r"2 corrupt files, more than max_corrupt 1: a/00\.png"):
-                run(tmp_path / "out", source, crops_per_image=1, rank=1, world_size=2)
+
+    def work(ranks: Ranks) -> TokenArrays:
+        source = open_source(tmp_path / "images", max_corrupt=1)  # each rank meets one corrupt file
+        return run(tmp_path / "out", source, crops_per_image=1, ranks=ranks)
+
+    for result in run_ranks(2, work):
+        assert "2 corrupt files, more than max_corrupt 1: a/00.png" in str(result)
+    assert [path.name for path in (tmp_path / "out").iterdir()] == [".chunks"]
     result = run(tmp_path / "out", open_source(tmp_path / "images", max_corrupt=2), crops_per_image=1)
-    assert result is not None
     assert len(result) == 10
 
 
@@ -275,11 +296,9 @@ class HugeCodebook(Patches):
         ({"tokenizer": WrongShape()}, r"tokenizer gives tokens \(3, 4\); its grid promises \(3, 6\)"),
         ({"tokenizer": WrongValues()}, "the tokenizer's output holds 5; expected integers from 0 to 4"),
         ({"tokenizer": HugeCodebook()}, "codebook_size is 65537"),
-        ({"preprocess": Preprocess(16, 1)}, r"preprocess gives \(size, channels\) \(16, 1\)"),
         ({"crops_per_image": 0}, "crops_per_image is 0"),
         ({"batch_size": 0}, "batch_size is 0"),
         ({"workers": 0}, "workers is 0"),
-        ({"rank": 1}, "rank is 1 of world_size 1"),
     ],
 )
 def test_wrong_arguments(tmp_path: Path, changes: dict, message: str) -> None:
@@ -295,7 +314,6 @@ def test_the_largest_code_survives(tmp_path: Path) -> None:
             return torch.full((len(images), 4), 65535)
 
     data = run(tmp_path, tokenizer=Largest())
-    assert data is not None
     assert (data.tokens == 65535).all()
 
 
@@ -320,15 +338,15 @@ def change_facts(**changes: object):
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda folder: (folder / "tokens.npy").unlink(), r"tokens\.npy is not a whole"),
+        (lambda folder: (folder / "tokens.npy").unlink(), r"tokens\.npy cannot be read"),
         (lambda folder: os.truncate(folder / "tokens.npy", 600), r"tokens\.npy is not a whole"),
         (lambda folder: os.truncate(folder / "labels.npy", 0), r"labels\.npy is not a whole"),
         (lambda folder: os.truncate(folder / "tokens.json", 50), r"tokens\.json is not JSON"),
         (change_facts(rows=73), r"tokens\.npy holds uint16 \(74, 4\).*says uint16 \(73, 4\)"),
         (change_facts(grid=[2, 3]), r"says uint16 \(74, 6\)"),
         (change_facts(grid=[4]), "has grid"),
-        (change_facts(codebook_size=10), r"tokens\.npy holds \d+; the last code is 9"),
-        (change_facts(class_names=["cat"]), r"labels\.npy holds 2; the last class is 0"),
+        (change_facts(codebook_size=10), r"tokens\.npy holds \d+; expected integers from 0 to 9"),
+        (change_facts(class_names=["cat"]), r"labels\.npy holds 2; expected integers from 0 to 0"),
         (change_facts(rows=None), "has no rows of type int"),
     ],
 )

@@ -6,10 +6,8 @@ import torch
 import torch.nn.functional as F
 from PIL import Image
 
-from tokencritic.data.folder import FolderSource
-from tokencritic.data.images import ImageBatches
-from tokencritic.data.source import ArraySource
-from tokencritic.data.transforms import Preprocess
+from tokencritic.data.source import ArraySource, FolderSource
+from tokencritic.data.transforms import ImageBatches, Preprocess
 from tokencritic.errors import InputError
 from tokencritic.models.classifier import Classifier, ClassifierConfig
 from tokencritic.training.image_tasks import ClassifierObjective, ClassifierTask, shifted

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tokencritic.cli.arguments import make_parser, parse
-from tokencritic.errors import InputError
+from tokencritic.files import reading
 
 
 def main(arguments: list[str]) -> None:
@@ -18,7 +18,11 @@ def main(arguments: list[str]) -> None:
     from tokencritic.pipeline import TokenCriticPipeline
     from tokencritic.sampling.settings import SamplingSettings
 
-    names = _read_names(Path(given.class_names)) if given.class_names else ()
+    names: list[str] = []
+    if given.class_names:
+        with reading(f"--class_names {given.class_names}", "a list of class names"):
+            lines = Path(given.class_names).read_text(encoding="utf-8").splitlines()
+        names = [line.strip() for line in lines if line.strip()]
     generator, tokenizer = import_pair(given.generator, given.tokenizer)
     # The published settings: 8 to 16 steps, choice temperature 4.5 at 256 x 256 and 7 at 512 x 512.
     defaults = SamplingSettings(steps=12, selection_noise=4.5 if tokenizer.image_size <= 256 else 7.0)
@@ -28,10 +32,3 @@ def main(arguments: list[str]) -> None:
         f"wrote {given.out}: {size} x {size} images, {config.num_tokens} tokens, {config.codebook_size} codes, "
         f"{config.num_classes} classes, {config.layers} layers of width {config.width}"
     )
-
-
-def _read_names(file: Path) -> list[str]:
-    try:
-        return [line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"--class_names {file} cannot be read: {error}") from error

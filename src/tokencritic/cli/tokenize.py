@@ -1,5 +1,7 @@
 """`token-critic tokenize`: an image source to token arrays."""
 
+from pathlib import Path
+
 from tokencritic.cli.arguments import add_machine, check_device, make_parser, parse
 
 
@@ -23,29 +25,20 @@ def main(arguments: list[str]) -> None:
     given = parse(parser, arguments)
 
     from tokencritic.data.sources import open_source
-    from tokencritic.data.tokenizing import tokenize
+    from tokencritic.data.tokenizing import TokenizeJob
     from tokencritic.data.transforms import Preprocess
-    from tokencritic.distribution import rank_and_size
+    from tokencritic.distribution import joined
     from tokencritic.pipeline_folder import load_part
 
     source = open_source(given.data, given.split, max_corrupt=given.max_corrupt)
     tokenizer = load_part(given.model, "tokenizer").to(check_device(given.device))
-    rank, world_size = rank_and_size()
-    arrays = tokenize(
-        source,
-        tokenizer,
-        given.out,
-        preprocess=Preprocess(tokenizer.image_size, tokenizer.channels, given.crop, given.flip),
-        crops_per_image=given.crops_per_image,
-        seed=given.seed,
-        batch_size=given.batch_size,
-        workers=given.workers,
-        rank=rank,
-        world_size=world_size,
-    )
-    if arrays is None:
-        print(f"rank {rank} is done; the last rank will join the chunks in {given.out}")
-        return
+    preprocess = Preprocess(tokenizer.image_size, tokenizer.channels, given.crop, given.flip)
+    how = {name: given[name] for name in ("crops_per_image", "seed", "batch_size", "workers")}
+    job = TokenizeJob(source, tokenizer, Path(given.out), preprocess, **how)
+    with joined(given.device) as ranks:
+        arrays = job.run(ranks)
+        if not ranks.first:
+            return
     for name, reason in arrays.facts["corrupt"].items():
         print(f"skipped {name}: {reason}")
     about = f"{len(arrays)} images of {arrays.tokens.shape[1]} tokens, {len(arrays.class_names)} classes"

@@ -7,10 +7,9 @@ from typing import Any
 import torch
 from jsonargparse import Namespace
 
-from tokencritic.data.images import ImageBatches
 from tokencritic.data.sources import open_source
 from tokencritic.data.tokens import TokenArrays
-from tokencritic.data.transforms import Preprocess
+from tokencritic.data.transforms import ImageBatches, Preprocess
 from tokencritic.errors import InputError
 from tokencritic.models.classifier import Classifier
 from tokencritic.models.critic import Critic

@@ -1,38 +1,22 @@
-"""An .npz of arrays, such as the sample files of other projects."""
+"""The arrays of an .npz, read without unpickling anything, and written."""
 
 import zipfile
-import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 
-from tokencritic.data.source import ArraySource, numbered_classes
 from tokencritic.errors import InputError
+from tokencritic.files import reading, write_atomically
 
-# What reading a broken file may raise; the last three: a size beyond reason, packed in an unknown way, encrypted.
-_BROKEN = (
-    *(OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error),
-    *(MemoryError, NotImplementedError, RuntimeError),
-)
-
-
-@contextmanager
-def reading(file: Path) -> Iterator[None]:
-    """What a broken .npz raises becomes an `InputError` with its name; a name that is missing stays a `KeyError`."""
-    try:
-        yield
-    except InputError:
-        raise
-    except _BROKEN as error:
-        raise InputError(f"{file} is not a whole .npz without pickles: {error}") from error
+NPZ = "a whole .npz without pickles"
 
 
 @contextmanager
 def arrays_of(file: Path) -> Iterator[Mapping[str, np.ndarray]]:
     """The arrays of an .npz, to be read while it is open; whatever is wrong with the file is an `InputError`."""
-    with reading(file), file.open("rb") as stream:
+    with reading(file, NPZ), file.open("rb") as stream:
         opened = np.load(stream, allow_pickle=False)
         if not isinstance(opened, np.lib.npyio.NpzFile):
             raise InputError(f"{file} is a single array; expected an .npz, which holds arrays by name")
@@ -44,19 +28,19 @@ def arrays_of(file: Path) -> Iterator[Mapping[str, np.ndarray]]:
             yield opened
 
 
-def open_npz(file: Path, split: str) -> ArraySource:
-    """`images` or `arr_0`: uint8 (n, h, w[, c]); `labels` or `arr_1`: integers (n,); `class_names`: optional strings."""
-    with arrays_of(file) as arrays:
-        images, labels = (_take(file, arrays, names) for names in (("images", "arr_0"), ("labels", "arr_1")))
-        names = arrays.get("class_names")
-    if names is not None and (names.ndim != 1 or names.dtype.kind != "U"):
-        raise InputError(f"{file} holds class_names {names.dtype} {names.shape}; expected a list of strings")
-    class_names = numbered_classes(labels) if names is None else tuple(names.tolist())
-    return ArraySource(images, labels, class_names, "npz", split, str(file))
+def write_arrays(file: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Write a compressed .npz, whole or not at all."""
+
+    def write(path: Path) -> None:
+        with path.open("wb") as opened:
+            np.savez_compressed(opened, **arrays)  # pyright: ignore[reportArgumentType]
+
+    write_atomically(file, write)
 
 
-def _take(file: Path, arrays: Mapping[str, np.ndarray], names: tuple[str, str]) -> np.ndarray:
-    for name in names:
-        if name in arrays:
-            return arrays[name]
-    raise InputError(f"{file} has no {' or '.join(names)}; it holds {', '.join(arrays) or 'nothing'}")
+def array_names(path: Path) -> set[str]:
+    """Of the arrays in an .npz; none of anything else. `arr_0` tells a sample file from a data set."""
+    if not (path.is_file() and path.suffix == ".npz"):
+        return set()
+    with arrays_of(path) as arrays:
+        return set(arrays)

@@ -1,26 +1,38 @@
-"""Opening an image source, in whatever form its images lie on a disk."""
+"""Opening an image source: a folder of class folders, idx files, CIFAR-10 in three forms, or an .npz of arrays."""
 
-from collections.abc import Callable
+import gzip
+import hashlib
+import json
+import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_args
 
-from tokencritic.data.cifar import find_cifar, open_cifar
-from tokencritic.data.folder import FolderSource
-from tokencritic.data.idx import find_idx, open_idx
-from tokencritic.data.npz import open_npz
-from tokencritic.data.source import Source, Split
-from tokencritic.errors import InputError, check_at_least
+import numpy as np
+from PIL import Image
 
-# Folders of files with known names: how the files are found in a folder, and how what was found is opened.
-_FORMS: tuple[tuple[Callable[[Path], Any], Callable[[Any, str], Source]], ...] = (
-    (find_idx, open_idx),
-    (find_cifar, open_cifar),
+from tokencritic.data.npz import arrays_of
+from tokencritic.data.source import ArraySource, FolderSource, Source, Split
+from tokencritic.errors import InputError, check_at_least
+from tokencritic.files import reading
+from tokencritic.foreign_weights import read_pickled_arrays
+
+_IDX_PREFIXES = {"train": "train", "test": "t10k"}
+_IDX_DIMENSIONS = {"images": 3, "labels": 1}
+_FASHION_NAMES = (
+    "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot",
+)  # fmt: skip
+# sha256 of the labels, without the header: the same whether the file was gzipped by one or another.
+_FASHION_LABELS = (
+    "657fbd221bfc9f4198cc14b5619cc33ec57c58dd0e47af4d99d6650759e869a7",
+    "3d0e6c6ea990b53b6f8f500a41cac93881d981b315f84578b7d915342ade01e9",
 )
 
-
-def has_known_files(folder: Path) -> bool:
-    """Whether a folder holds a data set by the names of its files, so that it needs no class folders."""
-    return any(find(folder) for find, _ in _FORMS)
+_CIFAR_NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+_CIFAR_SUFFIXES = {"cifar-sheets": ".png", "cifar-batches-py": "", "cifar-batches-bin": ".bin"}
+_CIFAR_FOLDERS = ("", "package", "cifar-10-batches-py", "cifar-10-batches-bin")  # to which the archives unpack
+_CIFAR_BATCHES = {"train": [f"data_batch_{number}" for number in range(1, 6)], "test": ["test_batch"]}
+_PIXELS = 32 * 32
 
 
 def open_source(path: str | Path, split: Split = "train", *, max_corrupt: int = 10) -> Source:
@@ -39,10 +51,141 @@ def open_source(path: str | Path, split: Split = "train", *, max_corrupt: int = 
             raise InputError(f"{path} is a file that is no .npz; expected an .npz or a folder of images")
         if split != "train":
             raise InputError(f"{path} holds one set, opened as train; give the {split} set's own file instead")
-        return open_npz(path, split)
+        return _open_npz(path, split)
     if not path.is_dir():
         raise InputError(f"{path} does not exist; expected an .npz or a folder of images")
-    for find, open_found in _FORMS:
-        if found := find(path):
-            return open_found(found, split)
+    if idx := _find_idx(path):
+        return _open_idx(idx, split)
+    if cifar := _find_cifar(path):
+        return _open_cifar(*cifar, split)
     return FolderSource(path, split, max_corrupt)
+
+
+def has_known_files(folder: Path) -> bool:
+    """Whether a folder holds a data set by the names of its files, so that it needs no class folders."""
+    return bool(_find_idx(folder) or _find_cifar(folder))
+
+
+def _open_npz(file: Path, split: str) -> ArraySource:
+    """`images` or `arr_0`: uint8 (n, h, w[, c]); `labels` or `arr_1`: integers (n,); `class_names`: optional strings."""
+    with arrays_of(file) as arrays:
+        images, labels = (_take(file, arrays, names) for names in (("images", "arr_0"), ("labels", "arr_1")))
+        names = arrays.get("class_names")
+    if names is not None and (names.ndim != 1 or names.dtype.kind != "U"):
+        raise InputError(f"{file} holds class_names {names.dtype} {names.shape}; expected a list of strings")
+    class_names = _numbered_classes(labels) if names is None else tuple(names.tolist())
+    return ArraySource(images, labels, class_names, "npz", split, str(file))
+
+
+def _take(file: Path, arrays: Mapping[str, np.ndarray], names: tuple[str, str]) -> np.ndarray:
+    for name in names:
+        if name in arrays:
+            return arrays[name]
+    raise InputError(f"{file} has no {' or '.join(names)}; it holds {', '.join(arrays) or 'nothing'}")
+
+
+def _find_idx(folder: Path) -> Path | None:
+    """Where the idx files lie: the folder itself, or its `raw` as other libraries leave it; None if they do not."""
+    for place in (folder, folder / "raw"):
+        if any(_idx_file(place, split, "images") for split in _IDX_PREFIXES):
+            return place
+    return None
+
+
+def _open_idx(folder: Path, split: str) -> ArraySource:
+    """MNIST and the sets published in its form.
+
+    Fashion-MNIST gets its class names when the labels are exactly its own, or when the folder (the one above, if it
+    is called `raw`) has "fashion" in its name. Every other set gets "0", "1", ... up to the highest label of both splits.
+    """
+    images, labels = (_read_idx(folder, split, what) for what in _IDX_DIMENSIONS)
+    named = folder.resolve().parent if folder.name == "raw" else folder.resolve()
+    if hashlib.sha256(labels.tobytes()).hexdigest() in _FASHION_LABELS or "fashion" in named.name.lower():
+        names = _FASHION_NAMES
+    else:
+        splits = [one for one in _IDX_PREFIXES if _idx_file(folder, one, "labels")]
+        names = _numbered_classes(*(_read_idx(folder, one, "labels") for one in splits))
+    return ArraySource(images, labels, names, "idx", split, str(folder))
+
+
+def _idx_file(folder: Path, split: str, what: str) -> Path | None:
+    """The file with the usual name, with the name that some archives unpack to, or with either and .gz."""
+    stems = [f"{_IDX_PREFIXES[split]}-{what}{mark}idx{_IDX_DIMENSIONS[what]}-ubyte" for mark in "-."]
+    files = [folder / f"{stem}{suffix}" for suffix in ("", ".gz") for stem in stems]
+    return next((file for file in files if file.is_file()), None)
+
+
+def _read_idx(folder: Path, split: str, what: str) -> np.ndarray:
+    """One idx file of unsigned bytes."""
+    dimensions = _IDX_DIMENSIONS[what]
+    file = _idx_file(folder, split, what)
+    if file is None:
+        usual = f"{_IDX_PREFIXES[split]}-{what}-idx{dimensions}-ubyte"
+        raise InputError(f"{folder} has no {usual} (or .gz), which the {split} split needs")
+    with reading(file, "a whole gzip file"):
+        content = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
+    magic, start = bytes([0, 0, 8, dimensions]), 4 + 4 * dimensions
+    if content[:4] != magic:
+        raise InputError(
+            f"{file} starts with {content[:4].hex() or 'nothing'}; expected {magic.hex()}, idx bytes of {what}"
+        )
+    shape = np.frombuffer(content[4:start].ljust(start - 4, b"\0"), ">u4").tolist()
+    if len(content) != start + math.prod(shape):
+        raise InputError(f"{file} holds {len(content)} bytes; its header {shape} asks for {start + math.prod(shape)}")
+    return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
+
+
+def _find_cifar(folder: Path) -> tuple[Path, str] | None:
+    """Where the files lie, in the folder or in the sub-folder the archives unpack to, and their kind; or None."""
+    for place in (folder / name for name in _CIFAR_FOLDERS):
+        for kind, suffix in _CIFAR_SUFFIXES.items():
+            if any((place / f"{batches[0]}{suffix}").is_file() for batches in _CIFAR_BATCHES.values()):
+                return place, kind
+    return None
+
+
+def _open_cifar(folder: Path, kind: str, split: str) -> ArraySource:
+    read = {"cifar-sheets": _read_sheet, "cifar-batches-py": _read_pickle, "cifar-batches-bin": _read_records}[kind]
+    batches = [read(folder / f"{name}{_CIFAR_SUFFIXES[kind]}") for name in _CIFAR_BATCHES[split]]
+    images, labels = (np.concatenate(arrays) for arrays in zip(*batches, strict=True))
+    if kind == "cifar-sheets":
+        file = folder / f"{split}_lables.json"  # the published package spells it so
+        with reading(file, "a JSON list of labels"):
+            labels = np.array(json.loads(file.read_bytes()))
+    return ArraySource(images, labels, _CIFAR_NAMES, kind, split, str(folder))
+
+
+def _read_sheet(file: Path) -> tuple[np.ndarray, np.ndarray]:
+    """A sheet of 1024 pixels a row: each row is one image. It has no labels."""
+    with reading(file, "a whole PNG"), Image.open(file) as sheet:
+        if sheet.width != _PIXELS or sheet.mode != "RGB":
+            raise InputError(f"{file} is {sheet.mode}, {sheet.width} wide; a sheet is RGB, {_PIXELS} wide")
+        return np.asarray(sheet).reshape(-1, 32, 32, 3), np.empty(0, np.int64)
+
+
+def _read_pickle(file: Path) -> tuple[np.ndarray, np.ndarray]:
+    with reading(file, "a CIFAR-10 batch"):
+        batch: dict[Any, Any] = read_pickled_arrays(file.read_bytes())
+        values = {key.decode() if isinstance(key, bytes) else key: value for key, value in batch.items()}
+        return _from_planes(np.asarray(values["data"])), np.array(values["labels"])
+
+
+def _read_records(file: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Records of one label byte and 3072 pixel bytes."""
+    with reading(file, "a CIFAR-10 batch"):
+        content = np.frombuffer(file.read_bytes(), np.uint8)
+    if content.size == 0 or content.size % (1 + 3 * _PIXELS):
+        raise InputError(f"{file} holds {content.size} bytes; expected a multiple of {1 + 3 * _PIXELS}")
+    records = content.reshape(-1, 1 + 3 * _PIXELS)
+    return _from_planes(records[:, 1:]), records[:, 0]
+
+
+def _from_planes(data: np.ndarray) -> np.ndarray:
+    """(n, 3072) with a red, a green and a blue plane -> (n, 32, 32, 3)."""
+    return np.ascontiguousarray(data.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
+
+
+def _numbered_classes(*labels: np.ndarray) -> tuple[str, ...]:
+    """Names for classes that have none: "0", "1", ... up to the highest label that occurs; what is no label counts not."""
+    highest = max((int(some.max()) for some in labels if some.size and some.dtype.kind in "iu"), default=-1)
+    return tuple(str(number) for number in range(highest + 1))

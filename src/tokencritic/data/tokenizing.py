@@ -1,7 +1,7 @@
 """Images to token arrays: in parallel, resumable, and the same bytes whatever the workers, ranks and interruptions.
 
 The work is cut into fixed chunks. Each chunk is one file, written under `.chunks` in the folder, whole or not at all.
-A run does the chunks of its rank that are not there yet; the rank that then finds all of them joins them.
+A rank does those of its chunks that are not there yet; when all ranks are done, the first joins them.
 """
 
 import dataclasses
@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,81 +25,57 @@ from tokencritic.data.npz import arrays_of
 from tokencritic.data.source import Source, check_corrupt
 from tokencritic.data.tokens import CROPS, FACTS, LABEL_TYPE, LABELS, TOKEN_TYPE, TOKENS, TokenArrays, read_facts
 from tokencritic.data.transforms import Preprocess, to_float
+from tokencritic.distribution import ALONE, Ranks
 from tokencritic.errors import InputError, check_at_least, check_range
-from tokencritic.files import write_atomically
+from tokencritic.files import read_json, write_atomically
 from tokencritic.progress import Progress
 from tokencritic.tokenizers.tokenizer import Tokenizer
-
-try:
-    import fcntl
-except ImportError:  # not on Windows; there two ranks that end at the same moment are not told apart
-    fcntl = None
 
 CHUNKS = ".chunks"
 CHUNK_ROWS = 2048
 
-# Tokens uint16 (rows, n), labels (rows,), and the examples that left no row: name -> reason.
-Chunk = tuple[np.ndarray, np.ndarray, dict[str, str]]
-
-
-def tokenize(
-    source: Source,
-    tokenizer: Tokenizer,
-    out: str | Path,
-    *,
-    preprocess: Preprocess,
-    crops_per_image: int = 1,
-    seed: int = 0,
-    batch_size: int = 64,
-    workers: int = 4,
-    rank: int = 0,
-    world_size: int = 1,
-    progress: bool = True,
-) -> TokenArrays | None:
-    """Write the tokens of every image of the source to the folder `out`, or resume an interrupted run.
-
-    crops_per_image: how many rows each image has, each of a crop of its own. seed: of the random crops. workers: threads that
-    decode. rank, world_size: chunk i is done by rank i % world_size; all share the folder.
-    Rows come in the source's order, first those of all first crops; a corrupt image leaves none. Workers, ranks and
-    interruptions do not change the result; another batch_size may, where a tokenizer rounds differently.
-    Returns the arrays, or None if other ranks have work left: the last of them joins the chunks.
-    """
-    check_at_least(1, crops_per_image=crops_per_image, batch_size=batch_size, workers=workers)
-    if not 0 <= rank < world_size:
-        raise InputError(f"rank is {rank} of world_size {world_size}; it must lie in [0, world_size)")
-    job = Job(source, tokenizer, Path(out), preprocess, crops_per_image, seed, batch_size)
-    if job.prepare(rank):
-        mine = range(rank, crops_per_image * job.chunks_per_crop, world_size)
-        missing = [number for number in mine if job.read(number) is None]
-        total, left = (sum(len(batch) for number in some for batch in job.batches(number)) for some in (mine, missing))
-        with Progress(total, "tokenizing", "images", done=total - left, shown=progress and rank == 0) as shown:
-            job.make(missing, workers, shown)
-        if not job.join():
-            return None
-    return TokenArrays.open(out)
-
 
 @dataclass(frozen=True, eq=False)
-class Job:
-    """One folder of tokens to be made. Its chunks are numbered over all crops."""
+class TokenizeJob:
+    """The tokens of every image of a source, to be written to the folder `out`.
+
+    crops_per_image: how many rows each image has, each of a crop of its own. seed: of the random crops. workers: threads that
+    decode. Rows come in the source's order, first those of all first crops; a corrupt image leaves none. Workers, ranks and
+    interruptions do not change the result; another batch_size may, where a tokenizer rounds differently.
+    """
 
     source: Source
     tokenizer: Tokenizer
     out: Path
     preprocess: Preprocess
-    crops_per_image: int
-    seed: int
-    batch_size: int
+    crops_per_image: int = 1
+    seed: int = 0
+    batch_size: int = 64
+    workers: int = 4
 
     def __post_init__(self) -> None:
-        if len(self.source) == 0:
-            raise InputError("source holds no image; there is nothing to tokenize")
-        wanted = self.tokenizer.image_size, self.tokenizer.channels
-        given = self.preprocess.size, self.preprocess.channels
-        if given != wanted:
-            raise InputError(f"preprocess gives (size, channels) {given}; the tokenizer takes {wanted}")
+        check_at_least(1, crops_per_image=self.crops_per_image, batch_size=self.batch_size, workers=self.workers)
         if (size := self.tokenizer.codebook_size) > 2**16:
             raise InputError(f"codebook_size is {size}; token arrays hold at most {2**16}")
+
+    def run(self, ranks: Ranks = ALONE, progress: bool = True) -> TokenArrays:
+        """Write the tokens, or resume an interrupted run. ranks: they share the chunks and the folder."""
+        if ranks.told_by_first(self._prepare):
+            mine = range(ranks.rank, len(self.chunks), ranks.size)
+            missing = [number for number in mine if self._read(number) is None]
+            total, left = (sum(len(self.chunks[number][1]) for number in some) for some in (mine, missing))
+            with Progress(total, "tokenizing", "images", done=total - left, shown=progress and ranks.first) as shown:
+                self._make(missing, shown)
+            ranks.wait()
+            ranks.told_by_first(self._join)
+        return TokenArrays.open(self.out)
+
+    @cached_property
+    def chunks(self) -> list[tuple[int, range]]:
+        """The number of the crop and the examples of each chunk."""
+        numbers = range(len(self.source))
+        parts = [numbers[start : start + CHUNK_ROWS] for start in numbers[::CHUNK_ROWS]]
+        return [(crop, part) for crop in range(self.crops_per_image) for part in parts]
 
     @cached_property
     def settings(self) -> dict[str, Any]:
@@ -116,42 +92,34 @@ class Job:
             "class_names": list(self.source.class_names),
         }
 
-    @property
-    def chunks_per_crop(self) -> int:
-        return -(-len(self.source) // CHUNK_ROWS)
+    def _prepare(self) -> bool:
+        """Whether there is work left. Raises InputError if an earlier run left tokens of other settings."""
+        finished, file = read_facts(self.out), self.out / CHUNKS / "settings.json"
+        there = finished or (read_json(file) if file.is_file() else None)
+        if there is None:
+            _write(file, lambda opened: opened.write(_as_json(self.settings)))
+            return True
+        now = json.loads(_as_json(self.settings))  # tuples become lists, as in the file
+        if other := [name for name in now if there.get(name) != now[name]]:
+            values = f"{json.dumps(there.get(other[0])):.200} there, {json.dumps(now[other[0]]):.200} now"
+            different = f"{self.out} holds tokens made with another {', '.join(other)} ({values})"
+            raise InputError(f"{different}; choose another folder")
+        return finished is None
 
-    def prepare(self, rank: int) -> bool:
-        """Whether there is work left. Raises InputError if earlier runs or other ranks left tokens of other settings."""
-        finished = read_facts(self.out)
-        files = sorted((self.out / CHUNKS).glob("settings-*.json"))
-        for there in [finished] if finished else [json.loads(file.read_text(encoding="utf-8")) for file in files]:
-            now = json.loads(_as_json(self.settings))  # tuples become lists, as in the file
-            if other := [name for name in now if there.get(name) != now[name]]:
-                values = f"{json.dumps(there.get(other[0])):.200} there, {json.dumps(now[other[0]]):.200} now"
-                different = f"{self.out} holds tokens made with another {', '.join(other)} ({values})"
-                raise InputError(f"{different}; choose another folder")
-        if finished:
-            return False
-        # One file per rank: no two machines ever write the same one.
-        _write(self.out / CHUNKS / f"settings-{rank:04}.json", lambda opened: opened.write(_as_json(self.settings)))
-        return True
+    def _batches(self, number: int) -> list[range]:
+        examples = self.chunks[number][1]
+        return [examples[start : start + self.batch_size] for start in range(0, len(examples), self.batch_size)]
 
-    def batches(self, number: int) -> list[range]:
-        """The numbers of a chunk's examples in the source, in batches."""
-        start = number % self.chunks_per_crop * CHUNK_ROWS
-        stop = min(start + CHUNK_ROWS, len(self.source))
-        return [range(first, min(first + self.batch_size, stop)) for first in range(start, stop, self.batch_size)]
-
-    def make(self, numbers: list[int], workers: int, progress: Progress) -> None:
+    def _make(self, numbers: list[int], progress: Progress) -> None:
         """Write the chunks of these numbers. Workers decode ahead, across chunks, while this thread encodes."""
-        batches = ((number, batch) for number in numbers for batch in self.batches(number))
+        batches = ((number, batch) for number in numbers for batch in self._batches(number))
         waiting: deque[Future[tuple[Tensor, np.ndarray, dict[str, str]]]] = deque()
-        pool = ThreadPoolExecutor(workers)
+        pool = ThreadPoolExecutor(self.workers)
         try:
             for number in numbers:
                 tokens, labels, corrupt = [], [], {}
-                for batch in self.batches(number):
-                    ahead = islice(batches, workers + 2 - len(waiting))
+                for batch in self._batches(number):
+                    ahead = islice(batches, self.workers + 2 - len(waiting))
                     waiting.extend(pool.submit(self._decode, *one) for one in ahead)
                     pixels, some_labels, some_corrupt = waiting.popleft().result()
                     tokens.append(self._encode(pixels))
@@ -175,8 +143,7 @@ class Job:
         else:
             examples = {index: example for index in batch if (example := source[index]) is not None}
             images, kept = [image for image, _ in examples.values()], list(examples)
-        crop_number = number // self.chunks_per_crop
-        pixels = self.preprocess.batch(images, kept, seed=self.seed, crop_number=crop_number)
+        pixels = self.preprocess.batch(images, kept, seed=self.seed, crop_number=self.chunks[number][0])
         names = [source.name(index) for index in batch if index not in kept]
         return pixels, source.labels[kept], {name: source.corrupt[name] for name in names}
 
@@ -190,64 +157,42 @@ class Job:
         check_range("the tokenizer's output", tokens, self.tokenizer.codebook_size)
         return tokens.cpu().numpy()
 
-    def read(self, number: int) -> Chunk | None:
-        """The chunk that `make` wrote; None if its file is missing or damaged, so that it is made again."""
+    def _read(self, number: int) -> tuple[np.ndarray, np.ndarray, dict[str, str]] | None:
+        """Tokens, labels and corrupt examples that `_make` wrote; None if the file is missing or damaged."""
         try:
             with arrays_of(self._file(number)) as arrays:
-                tokens, labels, corrupt = arrays["tokens"], arrays["labels"], json.loads(arrays["corrupt"].tobytes())
-        except (InputError, KeyError):
+                return arrays["tokens"], arrays["labels"], json.loads(arrays["corrupt"].tobytes())
+        except InputError:
             return None
-        fits = tokens.dtype == TOKEN_TYPE and tokens.shape == (len(labels), self.tokenizer.num_tokens)
-        return (tokens, labels, corrupt) if fits else None
 
-    def join(self) -> bool:
-        """Write the final files and remove the chunks. False if some are missing: another rank has work left."""
-        try:
-            lock = (self.out / CHUNKS / "lock").open("ab")
-        except FileNotFoundError:  # another rank has just joined and removed them
-            return read_facts(self.out) is not None
-        with lock:
-            if fcntl is not None:
-                fcntl.flock(lock, fcntl.LOCK_EX)
-            if read_facts(self.out) is not None:
-                return True
-            files = [self._file(number) for number in range(self.crops_per_image * self.chunks_per_crop)]
-            if not all(file.is_file() for file in files):
-                return False
-            self._join(len(files))
-        shutil.rmtree(self.out / CHUNKS, ignore_errors=True)
-        return True
-
-    def _join(self, count: int) -> None:
-        def chunks() -> Iterator[Chunk]:
-            """One by one: all of them may not fit into memory together."""
-            for number in range(count):
-                chunk = self.read(number)
-                if chunk is None:
-                    raise InputError(f"{self._file(number)} is damaged; run the same command again to make it anew")
-                yield chunk
-
+    def _join(self) -> None:
+        """Write the final files and remove the chunks."""
         labels, corrupt = [], {}
-        for _, some_labels, some_corrupt in chunks():
-            labels.append(some_labels)
-            corrupt |= some_corrupt
-        check_corrupt("source", corrupt, self.source.max_corrupt)
-        rows = sum(map(len, labels))
-        if rows == 0:
-            raise InputError("source holds no image that can be decoded; there is nothing to write")
 
         def write_tokens(opened: BinaryIO) -> None:
-            descr, shape = np.lib.format.dtype_to_descr(TOKEN_TYPE), (rows, self.tokenizer.num_tokens)
-            header = {"descr": descr, "fortran_order": False, "shape": shape}
-            np.lib.format.write_array_header_1_0(opened, header)
-            for tokens, _, _ in chunks():
-                opened.write(tokens.tobytes())
+            """Chunk by chunk: all may not fit into memory. NumPy pads its header, so that any number of rows fits in."""
+            header = {"descr": np.lib.format.dtype_to_descr(TOKEN_TYPE), "fortran_order": False}
+            np.lib.format.write_array_header_1_0(opened, header | {"shape": (0, self.tokenizer.num_tokens)})
+            for number in range(len(self.chunks)):
+                chunk = self._read(number)
+                if chunk is None:
+                    raise InputError(f"{self._file(number)} is damaged; run the same command again to make it anew")
+                opened.write(chunk[0].tobytes())
+                labels.append(chunk[1])
+                corrupt.update(chunk[2])
+            opened.seek(0)
+            shape = (sum(map(len, labels)), self.tokenizer.num_tokens)
+            np.lib.format.write_array_header_1_0(opened, header | {"shape": shape})
+            check_corrupt("source", corrupt, self.source.max_corrupt)
+            if shape[0] == 0:
+                raise InputError("source holds no image that can be decoded; there is nothing to write")
 
-        facts = self.settings | {"rows": rows, "corrupt": dict(sorted(corrupt.items()))}
         _write(self.out / TOKENS, write_tokens)
         _write(self.out / LABELS, lambda opened: np.save(opened, np.concatenate(labels)))
+        facts = self.settings | {"rows": sum(map(len, labels)), "corrupt": dict(sorted(corrupt.items()))}
         # Last: it says that the others are whole.
         _write(self.out / FACTS, lambda opened: opened.write(_as_json(facts)))
+        shutil.rmtree(self.out / CHUNKS, ignore_errors=True)
 
     def _file(self, number: int) -> Path:
         return self.out / CHUNKS / f"{number:06}.npz"

@@ -11,9 +11,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from tokencritic.data.npz import arrays_of
-from tokencritic.errors import InputError
-from tokencritic.files import read_json, write_atomically
+from tokencritic.data.npz import arrays_of, write_arrays
+from tokencritic.errors import InputError, check_range
+from tokencritic.files import read_json, reading
 from tokencritic.pretrained import place_of
 
 TOKENS = "tokens.npy"
@@ -66,19 +66,14 @@ class TokenArrays:
                 f"{tokenizer_fingerprint[:16]}; tokenize the images with this one"
             )
         names, size, (height, width) = tuple(facts["class_names"]), facts["codebook_size"], facts["grid"]
-        _check(tokens_file, tokens, TOKEN_TYPE, (facts["rows"], height * width), size, "code")
-        _check(labels_file, labels, LABEL_TYPE, (facts["rows"],), len(names), "class")
+        _check(tokens_file, tokens, TOKEN_TYPE, (facts["rows"], height * width), size)
+        _check(labels_file, labels, LABEL_TYPE, (facts["rows"],), len(names))
         return cls(tokens, np.array(labels), made_with, size, (height, width), names, facts)
 
     def pack(self, file: Path) -> None:
         """Write them as one compressed file, whole or not at all."""
         facts = np.frombuffer(json.dumps(self.facts).encode(), np.uint8)
-
-        def write(path: Path) -> None:
-            with path.open("wb") as opened:
-                np.savez_compressed(opened, tokens=self.tokens, labels=self.labels, facts=facts)
-
-        write_atomically(file, write)
+        write_arrays(file, {"tokens": self.tokens, "labels": self.labels, "facts": facts})
 
 
 def read_facts(folder: Path) -> dict[str, Any] | None:
@@ -101,29 +96,22 @@ def _read(place: Path) -> tuple[dict[str, Any], list[tuple[Path, np.ndarray]]]:
     """The facts; and tokens and labels, each with its file. The arrays of a folder stay on disk."""
     packed = place if place.suffix == ".npz" else place / PACKED
     if packed.is_file():
-        try:
-            with arrays_of(packed) as arrays:
-                facts = _check_facts(packed, json.loads(arrays["facts"].tobytes()))
-                return facts, [(packed, arrays["tokens"]), (packed, arrays["labels"])]
-        except KeyError as error:
-            expected = "expected those, or a folder that `tokenize` wrote"
-            raise InputError(f"{packed} holds no packed tokens; {expected}") from error
+        with arrays_of(packed) as arrays:
+            if not {"facts", "tokens", "labels"} <= set(arrays):
+                raise InputError(f"{packed} holds no packed tokens; expected those, or a folder that `tokenize` wrote")
+            facts = _check_facts(packed, json.loads(arrays["facts"].tobytes()))
+            return facts, [(packed, arrays["tokens"]), (packed, arrays["labels"])]
     facts, found = read_facts(place), []
     if facts is None:
         raise InputError(f"{place} has no {FACTS}; expected a folder that tokenizing has finished")
     for file in (place / TOKENS, place / LABELS):
-        try:
+        with reading(file, "a whole .npy file"):
             found.append((file, np.load(file, mmap_mode="r", allow_pickle=False)))
-        except (OSError, ValueError, EOFError) as error:
-            raise InputError(f"{file} is not a whole .npy file: {error}") from error
     return facts, found
 
 
-def _check(file: Path, array: np.ndarray, dtype: np.dtype, shape: tuple[int, ...], limit: int, what: str) -> None:
+def _check(file: Path, array: np.ndarray, dtype: np.dtype, shape: tuple[int, ...], limit: int) -> None:
     if array.dtype != dtype or array.shape != shape:
         raise InputError(f"{file} holds {array.dtype} {array.shape}; the {FACTS} beside it says {dtype} {shape}")
     for start in range(0, len(array), _ROWS_CHECKED_AT_ONCE):
-        some = array[start : start + _ROWS_CHECKED_AT_ONCE]
-        low, high = int(some.min()), int(some.max())
-        if low < 0 or high >= limit:
-            raise InputError(f"{file} holds {low if low < 0 else high}; the last {what} is {limit - 1}")
+        check_range(str(file), array[start : start + _ROWS_CHECKED_AT_ONCE], limit)

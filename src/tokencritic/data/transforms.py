@@ -1,15 +1,17 @@
-"""From images as they come to pixels as a tokenizer takes them: one size, one number of channels."""
+"""From images as they come to pixels as a tokenizer takes them, one size and number of channels; batches for training."""
 
+import dataclasses
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
 
-from tokencritic.data.source import to_picture
+from tokencritic.data.source import Source, to_picture
 from tokencritic.errors import InputError, check_at_least
 from tokencritic.randomness import crop_uniforms
 
@@ -119,3 +121,44 @@ def random_boxes(
     corners = np.floor(places * (sizes - boxes + 1)).astype(np.int64)                        # b 2
     # fmt: on
     return np.concatenate([corners, corners + boxes], axis=1)
+
+
+class ImageBatches:
+    """Call with rows (the numbers of examples) and a step, get images cropped and flipped anew for that step.
+
+    A file that cannot be decoded is replaced by the next one after it that can, whatever else is in the batch.
+    """
+
+    def __init__(self, source: Source, preprocess: Preprocess, seed: int = 0, workers: int = 4) -> None:
+        self.source, self.preprocess, self.seed = source, preprocess, seed
+        self._plain = dataclasses.replace(preprocess, crop="center", flip=False)
+        self._pool = ThreadPoolExecutor(workers)
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def __call__(self, rows: Tensor, step: int | None) -> Tensor:
+        """rows: (b,) int64. step: None for the middle of each image, unflipped. Returns float (b, c, h, w) in [0, 1]."""
+        return self.labelled(rows, step)[0]
+
+    def labelled(self, rows: Tensor, step: int | None) -> tuple[Tensor, Tensor]:
+        """As a call, with the labels: (b,) int64."""
+        indices = rows.cpu().numpy()
+        if self.source.images is not None:
+            images, labels = self.source.images[indices], self.source.labels[indices]
+        else:
+            images, labels = zip(*self._pool.map(self._whole, indices.tolist()), strict=True)
+        preprocess = self._plain if step is None else self.preprocess
+        pixels = preprocess.batch(images, indices, seed=self.seed, crop_number=step or 0)
+        return to_float(pixels), torch.from_numpy(np.asarray(labels, np.int64))
+
+    def facts(self) -> dict[str, Any]:
+        """What decides the images, as JSON values: where they come from and how they are cropped."""
+        return {"source": self.source.describe(), "preprocess": dataclasses.asdict(self.preprocess)}
+
+    def _whole(self, row: int) -> tuple[Image.Image, int]:
+        for place in range(row, row + len(self.source)):
+            example = self.source[place % len(self.source)]
+            if example is not None:
+                return example
+        raise InputError(f"no image of the source can be decoded; the first is {self.source.name(row)}")

@@ -10,12 +10,12 @@ import numpy as np
 from PIL import Image
 from torch import Tensor
 
-from tokencritic.data.folder import FolderSource, read_image
-from tokencritic.data.source import Source
+from tokencritic.data.npz import array_names
+from tokencritic.data.source import FolderSource, Source, read_image
 from tokencritic.data.sources import has_known_files, open_source
 from tokencritic.data.transforms import Preprocess
 from tokencritic.errors import InputError
-from tokencritic.interop.adm import SampleFile, array_names
+from tokencritic.interop.adm import SampleFile
 from tokencritic.pipeline import TokenCriticPipeline
 
 _WORKERS = 4  # threads that decode

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tokencritic.data.npz import arrays_of
+from tokencritic.data.npz import array_names, arrays_of, write_arrays
 from tokencritic.data.source import Split
 from tokencritic.data.sources import open_source
 from tokencritic.distribution import ALONE, Ranks
@@ -16,8 +16,6 @@ from tokencritic.evaluation.cache import ChunkArrays, Chunks, chunk_ranges
 from tokencritic.evaluation.features import CachedFeatures, Features, extract
 from tokencritic.evaluation.image_sets import ImageSet, SampleImages, SourceImages, file_digest
 from tokencritic.evaluation.metrics import Gaussian, fit_gaussian
-from tokencritic.files import write_atomically
-from tokencritic.interop.adm import array_names
 
 PACKED = "reference.npz"  # in a model folder
 
@@ -98,12 +96,7 @@ def pack_images(images: ImageSet, file: Path) -> None:
     arrays = {"arr_0": np.concatenate([images.batch(rows.start, rows.stop) for rows in chunk_ranges(len(images))])}
     if images.labels is not None:
         arrays["arr_1"] = images.labels
-
-    def write(path: Path) -> None:
-        with path.open("wb") as opened:
-            np.savez_compressed(opened, **arrays)  # pyright: ignore[reportArgumentType]
-
-    write_atomically(file, write)
+    write_arrays(file, arrays)
 
 
 def _fit(found: CachedFeatures, cache: Path) -> Gaussian:

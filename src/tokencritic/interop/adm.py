@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tokencritic.data.npz import arrays_of, reading
-from tokencritic.data.source import check_labels
+from tokencritic.data.npz import NPZ, arrays_of
+from tokencritic.data.source import check_arrays
 from tokencritic.errors import InputError
-from tokencritic.files import write_atomically
+from tokencritic.files import reading, write_atomically
 from tokencritic.image_forms import check_images, to_pixels
 
 
@@ -76,7 +76,7 @@ class SampleFile:
 
     def __init__(self, file: str | Path) -> None:
         self.file = Path(file)
-        with reading(self.file):
+        with reading(self.file, NPZ):
             with zipfile.ZipFile(self.file) as archive:
                 if "arr_0.npy" not in archive.namelist():
                     raise InputError(f"{file} has no arr_0; expected images there")
@@ -87,14 +87,11 @@ class SampleFile:
             read_header = form.read_array_header_1_0 if old else form.read_array_header_2_0
             self.shape, fortran_order, dtype = read_header(self._member)
             self._first = self._member.tell()
-        is_images = dtype == np.uint8 and len(self.shape) == 4 and self.shape[3] in (1, 3) and not fortran_order
-        if not is_images or 0 in self.shape:
-            expected = "uint8 (n, h, w, c), c 1 or 3, of at least one image"
-            raise InputError(f"{file} holds arr_0 {dtype} {self.shape}; expected {expected}")
+        if fortran_order:
+            raise InputError(f"{file} holds arr_0 in Fortran's order; expected C's")
         with arrays_of(self.file) as arrays:
             labels = arrays.get("arr_1")
-        if labels is not None:
-            check_labels(file, labels, len(self))
+        check_arrays(file, dtype, self.shape, labels)
         self.labels = None if labels is None else labels.astype(np.int64)
 
     def __len__(self) -> int:
@@ -103,15 +100,7 @@ class SampleFile:
     def read(self, start: int, stop: int) -> np.ndarray:
         """Images start to stop: uint8 (b, h, w, c)."""
         size = math.prod(self.shape[1:])
-        with reading(self.file):
+        with reading(self.file, NPZ):
             self._member.seek(self._first + start * size)
             content = self._member.read((stop - start) * size)
             return np.frombuffer(bytearray(content), np.uint8).reshape(stop - start, *self.shape[1:])
-
-
-def array_names(path: Path) -> set[str]:
-    """Of the arrays in an .npz; none of anything else. `arr_0` tells a sample file from a data set."""
-    if not (path.is_file() and path.suffix == ".npz"):
-        return set()
-    with arrays_of(path) as arrays:
-        return set(arrays)

@@ -28,11 +28,11 @@ _IN_LAYER = {
     "mlp_norm": "Mlp_0.layer_output_ln",
 }
 _IN_BLOCK = {
-    "norm_1": "GroupNorm_0",
-    "conv_1": "Conv_0",
-    "norm_2": "GroupNorm_1",
-    "conv_2": "Conv_1",
-    "shortcut": "Conv_2",
+    "norm1": "GroupNorm_0",
+    "conv1": "Conv_0",
+    "norm2": "GroupNorm_1",
+    "conv2": "Conv_1",
+    "nin_shortcut": "Conv_2",
 }
 
 
@@ -127,16 +127,17 @@ def _tokenizer_sizes(checkpoint: Checkpoint, image_size: int | None) -> dict[str
 def _tokenizer_origin(sizes: dict[str, Any], ours: str, shape: tuple[int, ...]) -> Origin:
     if ours == "quantizer.codebook":
         return Origin({ours: shape})
-    part, layer, *rest, tensor = ours.split(".")
-    if layer == "blocks":
-        theirs = f"ResBlock_{rest[0]}.{_IN_BLOCK[rest[1]]}"
-    elif layer == "norm":
-        theirs = "GroupNorm_0"
-    elif layer == "upsamplers":
-        theirs = f"Conv_{int(rest[0]) + 1}"
-    else:  # the first convolution or the last
-        last = 1 if part == "encoder" else len(sizes["multipliers"])
-        theirs = f"Conv_{0 if layer == 'stem' else last}"
+    part, place, *rest, tensor = ours.split(".")
+    levels, blocks = len(sizes["multipliers"]), sizes["blocks"]
+    if not rest:  # at either end
+        last = 1 if part == "encoder" else levels
+        theirs = {"conv_in": "Conv_0", "norm_out": "GroupNorm_0", "conv_out": f"Conv_{last}"}[place]
+    elif rest[-1] == "upsample_conv":
+        theirs = f"Conv_{levels - int(rest[0])}"
+    else:  # flax numbers levels, middle and blocks in the order in which they run
+        middle = levels if part == "encoder" else 0
+        level = {"down": int(rest[0]), "mid": middle, "up": levels - int(rest[0])}[place]
+        theirs = f"ResBlock_{level * blocks + int(rest[-2])}.{_IN_BLOCK[rest[-1]]}"
     return _layer_origin(f"{part}.{theirs}", tensor, shape)
 
 

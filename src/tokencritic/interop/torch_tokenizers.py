@@ -17,9 +17,7 @@ def import_muse_tokenizer(file: str | Path, image_size: int | None = None) -> VQ
     image_size: of the images it is for; the file does not tell, 256 without it. All other sizes are seen in the arrays.
     """
     checkpoint = _read(file)
-    sizes = _sizes(checkpoint, image_size)
-    levels, blocks = len(sizes["multipliers"]), sizes["blocks"]
-    return checkpoint.build(VQGAN, sizes, lambda name, shape: Origin({_muse_name(levels, blocks, name): shape}))
+    return checkpoint.build(VQGAN, _sizes(checkpoint, image_size), _origin)
 
 
 def import_taming_tokenizer(file: str | Path, image_size: int | None = None) -> TamingVQGAN:
@@ -31,8 +29,7 @@ def import_taming_tokenizer(file: str | Path, image_size: int | None = None) -> 
     sizes = _sizes(checkpoint, image_size) | {"latent_width": checkpoint.shape("quant_conv.weight", 4)[1]}
     matches = (re.match(r"encoder\.down\.(\d+)\.attn\.", name) for name in checkpoint.arrays)
     sizes["attention"] = tuple(sorted({int(match[1]) for match in matches if match}))
-    renamed = {"quantizer.codebook": _CODEBOOK}
-    return checkpoint.build(TamingVQGAN, sizes, lambda name, shape: Origin({renamed.get(name, name): shape}))
+    return checkpoint.build(TamingVQGAN, sizes, _origin)
 
 
 def _read(file: str | Path) -> Checkpoint:
@@ -51,20 +48,5 @@ def _sizes(checkpoint: Checkpoint, image_size: int | None) -> dict[str, Any]:
     return sizes | checkpoint.levels(filters, widths, image_size)
 
 
-def _muse_name(levels: int, blocks: int, ours: str) -> str:
-    """Our name of a tensor of the VQGAN -> open-muse's, which nests blocks in levels and numbers levels from the finest."""
-    if ours == "quantizer.codebook":
-        return _CODEBOOK
-    part, module, *rest = ours.split(".")
-    ends = {"stem": "conv_in", "norm": "norm_out", "head": "conv_out"}
-    if module in ends:
-        return ".".join([part, ends[module], *rest])
-    number = int(rest[0])
-    if module == "upsamplers":
-        return f"{part}.up.{levels - 1 - number}.upsample_conv.{rest[-1]}"
-    level, place = divmod(number, blocks)
-    inner = "nin_shortcut" if rest[1] == "shortcut" else rest[1].replace("_", "")
-    if level == (levels if part == "encoder" else 0):
-        return f"{part}.mid.{place}.{inner}.{rest[2]}"
-    place_name = f"down.{level}" if part == "encoder" else f"up.{levels - level}"
-    return f"{part}.{place_name}.block.{place}.{inner}.{rest[2]}"
+def _origin(ours: str, shape: tuple[int, ...]) -> Origin:
+    return Origin({_CODEBOOK if ours == "quantizer.codebook" else ours: shape})

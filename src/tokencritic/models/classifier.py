@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tokencritic.contracts import ImageClassifier
-from tokencritic.errors import InputError
+from tokencritic.errors import InputError, check_at_least
 from tokencritic.models.saved import SavedModel
 
 _GROUPS = 8
@@ -30,11 +30,8 @@ class ClassifierConfig:
     blocks: int = 2
 
     def __post_init__(self) -> None:
-        for name in ("channels", "num_classes", "blocks"):
-            if (value := vars(self)[name]) < 1:
-                raise InputError(f"{name} is {value}; it must be at least 1")
-        if self.image_size < 8:
-            raise InputError(f"image_size is {self.image_size}; it must be at least 8")
+        check_at_least(1, channels=self.channels, num_classes=self.num_classes, blocks=self.blocks)
+        check_at_least(8, image_size=self.image_size)
         if self.width < 1 or self.width % _GROUPS:
             raise InputError(f"width is {self.width}; it must be a positive multiple of {_GROUPS}")
 

@@ -116,11 +116,8 @@ class CodebookUpkeep(nn.Module):
 
         Drawn evenly, most would be copies of what there are codes for already, such as an empty background.
         """
-        dead = (self.counts < self.dead).nonzero()[:, 0]
-        if len(dead) == 0:
-            return 0
         errors = (rows - quantizer.codebook[chosen]).square().sum(1).cpu().double()
-        dead = dead[: int((errors > 0).sum())]
+        dead = (self.counts < self.dead).nonzero()[:, 0][: int((errors > 0).sum())]
         if len(dead) == 0:
             return 0
         seeds = rows[torch.multinomial(errors, len(dead), generator=rng).to(rows.device)]

@@ -1,12 +1,10 @@
 """Convolutional tokenizers: the paper's, MaskGIT's VQGAN, and the VQGAN of taming-transformers (Esser et al., 2021).
 
-Both are chains of the same layers, under the names that their weights have on disk. MaskGIT's has no attention and one quirk:
-where a residual block changes the number of channels, its shortcut is a 1x1 convolution of the block's *output*.
+Both are chains of the same layers, under the names that the published torch weights have. MaskGIT's has no attention and one
+quirk: where a residual block changes the number of channels, its shortcut is a 1x1 convolution of the block's *output*.
 """
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
@@ -68,14 +66,15 @@ class VQGAN(Tokenizer):
 
     def __init__(self, config: VQGANConfig = PAPER_256) -> None:
         super().__init__(config, config.factor)
-        self.encoder, self.decoder = _maskgit_encoder(config), _maskgit_decoder(config)
+        self.encoder = _encoder(config, config.code_width, maskgit=True)
+        self.decoder = _decoder(config, config.code_width, maskgit=True)
         self.quantizer = Quantizer(config.codebook_size, config.code_width)
 
     def to_latents(self, images: Tensor) -> Tensor:
-        return self.encoder(_channels_last(images))
+        return self.encoder(images)
 
     def to_images(self, latents: Tensor) -> Tensor:
-        return self.decoder(_channels_last(latents))
+        return self.decoder(latents)
 
 
 @dataclass(frozen=True)
@@ -98,37 +97,32 @@ class TamingConfig(VQGANConfig):
             raise InputError(f"attention is {self.attention}; expected levels from 0 to {len(self.multipliers) - 1}")
 
 
-PUBLISHED_1024 = TamingConfig()
-
-
 class TamingVQGAN(Tokenizer):
     """taming-transformers' VQGAN. Inside, images lie in [-1, 1]. `image_size` changes no weight."""
 
     Config = TamingConfig
 
-    def __init__(self, config: TamingConfig = PUBLISHED_1024) -> None:
+    def __init__(self, config: TamingConfig) -> None:
         super().__init__(config, config.factor)
-        self.encoder, self.decoder = _taming_encoder(config), _taming_decoder(config)
+        self.encoder = _encoder(config, config.latent_width, config.attention, maskgit=False)
+        self.decoder = _decoder(config, config.latent_width, config.attention, maskgit=False)
         self.quantizer = Quantizer(config.codebook_size, config.code_width)
         self.quant_conv = nn.Conv2d(config.latent_width, config.code_width, 1)
         self.post_quant_conv = nn.Conv2d(config.code_width, config.latent_width, 1)
 
     def to_latents(self, images: Tensor) -> Tensor:
-        return self.quant_conv(self.encoder(_channels_last(2 * images - 1)))
+        return self.quant_conv(self.encoder(2 * images - 1))
 
     def to_images(self, latents: Tensor) -> Tensor:
-        return self.decoder(_channels_last(self.post_quant_conv(latents))) / 2 + 0.5
+        return self.decoder(self.post_quant_conv(latents)) / 2 + 0.5
 
 
 class Chain(nn.Module):
-    """Layers under dotted names, which run one after the other.
+    """Layers under dotted names, which run one after the other in the channels-last memory format."""
 
-    layers: in the order in which their weights are kept. order: the names in the order in which they run, if it is another.
-    """
-
-    def __init__(self, layers: Mapping[str, nn.Module], order: Iterable[str] = ()) -> None:
+    def __init__(self, layers: dict[str, nn.Module]) -> None:
         super().__init__()
-        self.order = tuple(order or layers)
+        self.order = tuple(layers)
         for name, layer in layers.items():
             *path, last = name.split(".")
             parent: nn.Module = self
@@ -139,31 +133,39 @@ class Chain(nn.Module):
             parent.add_module(last, layer)
 
     def forward(self, x: Tensor) -> Tensor:
+        x = x.contiguous(memory_format=torch.channels_last)
         for name in self.order:
             x = self.get_submodule(name)(x)
         return x
 
 
-class ResidualBlock(Chain):
+class NormSwish(nn.GroupNorm):
+    """GroupNorm, then x sigmoid(x), which without gradients overwrites x."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__(GROUPS, width, eps=_EPSILON)
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 (the parent's name)
+        return F.silu(super().forward(input), inplace=not torch.is_grad_enabled())
+
+
+class ResidualBlock(nn.Module):
     """Two 3x3 convolutions, each after GroupNorm and swish, on top of the input. maskgit: without bias, and with the quirk."""
 
     def __init__(self, width: int, new_width: int, maskgit: bool) -> None:
-        norm, convolution, shortcut = ("norm_", "conv_", "shortcut") if maskgit else ("norm", "conv", "nin_shortcut")
-        layers: dict[str, nn.Module] = {}
-        for number, old in ((1, width), (2, new_width)):
-            layers[f"{norm}{number}"] = _norm(old)
-            layers[f"swish{number}"] = Swish()
-            layers[f"{convolution}{number}"] = nn.Conv2d(old, new_width, 3, padding=1, bias=not maskgit)
-        super().__init__(layers)
-        self.maskgit, self.shortcut_name = maskgit, shortcut if width != new_width else None
-        if self.shortcut_name:
-            layer = nn.Conv2d(new_width if maskgit else width, new_width, 1, bias=not maskgit)
-            self.add_module(self.shortcut_name, layer)
+        super().__init__()
+        self.maskgit = maskgit
+        self.norm1, self.norm2 = NormSwish(width), NormSwish(new_width)
+        self.conv1 = nn.Conv2d(width, new_width, 3, padding=1, bias=not maskgit)
+        self.conv2 = nn.Conv2d(new_width, new_width, 3, padding=1, bias=not maskgit)
+        self.nin_shortcut = None
+        if width != new_width:
+            self.nin_shortcut = nn.Conv2d(new_width if maskgit else width, new_width, 1, bias=not maskgit)
 
     def forward(self, x: Tensor) -> Tensor:
-        y = super().forward(x)
-        if self.shortcut_name:
-            x = self.get_submodule(self.shortcut_name)(y if self.maskgit else x)
+        y = self.conv2(self.norm2(self.conv1(self.norm1(x))))
+        if self.nin_shortcut is not None:
+            x = self.nin_shortcut(y if self.maskgit else x)
         return y + x if torch.is_grad_enabled() else y.add_(x)
 
 
@@ -172,7 +174,7 @@ class Attention(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.norm = _norm(width)
+        self.norm = nn.GroupNorm(GROUPS, width, eps=_EPSILON)
         self.q, self.k, self.v = (nn.Conv2d(width, width, 1) for _ in range(3))
         self.proj_out = nn.Conv2d(width, width, 1)
 
@@ -185,98 +187,60 @@ class Attention(nn.Module):
         return x + self.proj_out(y.transpose(1, 2).view_as(x))
 
 
-class Swish(nn.Module):
-    """x sigmoid(x). Without gradients it overwrites x."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.silu(x, inplace=not torch.is_grad_enabled())
-
-
-def _norm(width: int) -> nn.GroupNorm:
-    return nn.GroupNorm(GROUPS, width, eps=_EPSILON)
-
-
-def _channels_last(x: Tensor) -> Tensor:
-    return x.contiguous(memory_format=torch.channels_last)
-
-
-def _upsample(name: str, convolution: nn.Module) -> dict[str, nn.Module]:
-    return {f"{name}.repeat": nn.Upsample(scale_factor=2.0, mode="nearest"), f"{name}.conv": convolution}
-
-
-def _maskgit_blocks(width: int, new_widths: list[int], count: int) -> list[ResidualBlock]:
-    """`count` blocks to each of `new_widths` in turn, the first of them from `width`."""
-    widths = [width, *(new for new in new_widths for _ in range(count))]
-    return [ResidualBlock(old, new, maskgit=True) for old, new in pairwise(widths)]
-
-
-def _maskgit_encoder(config: VQGANConfig) -> Chain:
-    """Images (b, c, h, w) -> latents (b, code_width, gh, gw). The blocks are those of each level in turn, then the middle's."""
-    layers: dict[str, nn.Module] = {"stem": nn.Conv2d(config.channels, config.filters, 3, padding=1, bias=False)}
-    blocks = _maskgit_blocks(config.filters, [*config.widths, config.widths[-1]], config.blocks)
-    for index, block in enumerate(blocks):
-        level, place = divmod(index, config.blocks)
-        if place == 0 and 0 < level < len(config.widths):
-            layers[f"pools.{level - 1}"] = nn.AvgPool2d(2)
-        layers[f"blocks.{index}"] = block
-    layers |= {"norm": _norm(config.widths[-1]), "swish": Swish()}
-    return Chain(layers | {"head": nn.Conv2d(config.widths[-1], config.code_width, 1)})
-
-
-def _maskgit_decoder(config: VQGANConfig) -> Chain:
-    """(b, code_width, gh, gw) -> images (b, c, h, w). The blocks are the middle's, then those of each level, coarse first."""
-    widths = config.widths[::-1]
-    layers: dict[str, nn.Module] = {"stem": nn.Conv2d(config.code_width, widths[0], 3, padding=1)}
-    blocks = _maskgit_blocks(widths[0], [widths[0], *widths], config.blocks)
-    convolutions = [nn.Conv2d(width, width, 3, padding=1) for width in widths[:-1]]
-    for index, block in enumerate(blocks):
-        level, place = divmod(index, config.blocks)  # level 0 is the middle
-        if place == 0 and level > 1:
-            layers |= _upsample(f"upsamplers.{level - 2}", convolutions[level - 2])
-        layers[f"blocks.{index}"] = block
-    layers |= {"norm": _norm(widths[-1]), "swish": Swish()}
-    return Chain(layers | {"head": nn.Conv2d(widths[-1], config.channels, 3, padding=1)})
-
-
-def _taming_level(name: str, width: int, new_width: int, count: int, attention: bool) -> dict[str, nn.Module]:
-    """Residual blocks, each followed by attention where the level has it."""
-    blocks = [ResidualBlock(new_width if i else width, new_width, maskgit=False) for i in range(count)]
-    attentions = [Attention(new_width) for _ in range(count if attention else 0)]
+def _encoder(config: VQGANConfig, latent_width: int, attention: tuple[int, ...] = (), *, maskgit: bool) -> Chain:
+    """Images (b, c, h, w) -> latents (b, latent_width, gh, gw)."""
     layers: dict[str, nn.Module] = {}
-    for i, block in enumerate(blocks):
-        layers |= {f"{name}.block.{i}": block} | ({f"{name}.attn.{i}": attentions[i]} if attention else {})
+    layers["conv_in"] = nn.Conv2d(config.channels, config.filters, 3, padding=1, bias=not maskgit)
+    width = config.filters
+    for i, new_width in enumerate(config.widths):
+        layers |= _level(f"down.{i}", width, new_width, config.blocks, i in attention, maskgit)
+        width = new_width
+        if i == len(config.widths) - 1:
+            break
+        if maskgit:
+            layers[f"down.{i}.pool"] = nn.AvgPool2d(2)
+        else:  # padded below and on the right alone
+            layers[f"down.{i}.pad"] = nn.ZeroPad2d((0, 1, 0, 1))
+            layers[f"down.{i}.downsample.conv"] = nn.Conv2d(width, width, 3, stride=2)
+    layers |= _middle(config, maskgit)
+    layers["norm_out"] = NormSwish(width)
+    kernel = 1 if maskgit else 3
+    layers["conv_out"] = nn.Conv2d(width, latent_width, kernel, padding=kernel // 2)
+    return Chain(layers)
+
+
+def _decoder(config: VQGANConfig, latent_width: int, attention: tuple[int, ...] = (), *, maskgit: bool) -> Chain:
+    """Latents (b, latent_width, gh, gw) -> images (b, c, h, w). Levels are numbered from the finest and run backwards."""
+    width = config.widths[-1]
+    layers: dict[str, nn.Module] = {"conv_in": nn.Conv2d(latent_width, width, 3, padding=1)}
+    layers |= _middle(config, maskgit)
+    blocks = config.blocks if maskgit else config.blocks + 1
+    for i, new_width in reversed(list(enumerate(config.widths))):
+        layers |= _level(f"up.{i}", width, new_width, blocks, i in attention, maskgit)
+        width = new_width
+        if i:
+            layers[f"up.{i}.repeat"] = nn.Upsample(scale_factor=2.0, mode="nearest")
+            name = "upsample_conv" if maskgit else "upsample.conv"
+            layers[f"up.{i}.{name}"] = nn.Conv2d(width, width, 3, padding=1)
+    layers["norm_out"] = NormSwish(width)
+    layers["conv_out"] = nn.Conv2d(width, config.channels, 3, padding=1)
+    return Chain(layers)
+
+
+def _level(name: str, width: int, new_width: int, count: int, attention: bool, maskgit: bool) -> dict[str, nn.Module]:
+    """Residual blocks, each followed by attention where the level has it."""
+    layers: dict[str, nn.Module] = {}
+    for i in range(count):
+        layers[f"{name}.block.{i}"] = ResidualBlock(new_width if i else width, new_width, maskgit)
+        if attention:
+            layers[f"{name}.attn.{i}"] = Attention(new_width)
     return layers
 
 
-def _taming_middle(width: int) -> dict[str, nn.Module]:
-    layers: dict[str, nn.Module] = {"mid.block_1": ResidualBlock(width, width, maskgit=False)}
-    layers["mid.attn_1"] = Attention(width)
-    return layers | {"mid.block_2": ResidualBlock(width, width, maskgit=False)}
-
-
-def _taming_encoder(config: TamingConfig) -> Chain:
-    """Images (b, c, h, w) -> (b, latent_width, gh, gw)."""
-    layers: dict[str, nn.Module] = {"conv_in": nn.Conv2d(config.channels, config.filters, 3, padding=1)}
-    widths = [config.filters, *config.widths]
-    for i, new in enumerate(config.widths):
-        shrink: dict[str, nn.Module] = {}
-        if i < len(config.widths) - 1:  # padded below and on the right alone
-            shrink[f"down.{i}.pad"] = nn.ZeroPad2d((0, 1, 0, 1))
-            shrink[f"down.{i}.downsample.conv"] = nn.Conv2d(new, new, 3, stride=2)
-        layers |= _taming_level(f"down.{i}", widths[i], new, config.blocks, i in config.attention) | shrink
-    layers |= _taming_middle(config.widths[-1]) | {"norm_out": _norm(config.widths[-1]), "swish": Swish()}
-    return Chain(layers | {"conv_out": nn.Conv2d(config.widths[-1], config.latent_width, 3, padding=1)})
-
-
-def _taming_decoder(config: TamingConfig) -> Chain:
-    """(b, latent_width, gh, gw) -> images (b, c, h, w). Levels are kept in the encoder's order and run backwards."""
-    first: dict[str, nn.Module] = {"conv_in": nn.Conv2d(config.latent_width, config.widths[-1], 3, padding=1)}
-    first |= _taming_middle(config.widths[-1])
-    befores, levels = [*config.widths[1:], config.widths[-1]], []
-    for i, new in enumerate(config.widths):
-        grow = _upsample(f"up.{i}.upsample", nn.Conv2d(new, new, 3, padding=1)) if i else {}
-        levels.append(_taming_level(f"up.{i}", befores[i], new, config.blocks + 1, i in config.attention) | grow)
-    last: dict[str, nn.Module] = {"norm_out": _norm(config.widths[0]), "swish": Swish()}
-    last["conv_out"] = nn.Conv2d(config.widths[0], config.channels, 3, padding=1)
-    order = [name for layers in (first, *levels[::-1], last) for name in layers]
-    return Chain({name: layer for layers in (first, *levels, last) for name, layer in layers.items()}, order)
+def _middle(config: VQGANConfig, maskgit: bool) -> dict[str, nn.Module]:
+    """MaskGIT's as many residual blocks as a level has, taming-transformers' two with attention between them."""
+    width = config.widths[-1]
+    if maskgit:
+        return {f"mid.{i}": ResidualBlock(width, width, maskgit) for i in range(config.blocks)}
+    layers: dict[str, nn.Module] = {"mid.block_1": ResidualBlock(width, width, maskgit)}
+    return layers | {"mid.attn_1": Attention(width), "mid.block_2": ResidualBlock(width, width, maskgit)}

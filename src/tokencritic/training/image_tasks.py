@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor, nn
 
-from tokencritic.data.images import ImageBatches
+from tokencritic.data.transforms import ImageBatches
 from tokencritic.errors import InputError, check_at_least
 from tokencritic.image_forms import to_pil
 from tokencritic.models.classifier import Classifier
