@@ -11,14 +11,13 @@ from typing import Any
 
 import gradio as gr
 from gradio.themes import Base, Default
-from PIL import Image, ImageOps
 
 from tokencritic.errors import InputError
 from tokencritic.studio import controls, views
 from tokencritic.studio.controls import QUIET, settings_controls, settings_values
 from tokencritic.studio.requests import as_integer
 from tokencritic.studio.service import Busy, Job, Service
-from tokencritic.studio.work import Work, png
+from tokencritic.studio.work import Work
 from tokencritic.tokenizers.regions import grid_of
 
 _SECONDS = 0.15
@@ -133,8 +132,9 @@ class Page:
     def generate_tab(self) -> tuple[gr.Button, gr.Button]:
         """Returns the buttons that hand the chosen image to the other tabs."""
 
-        def make(_: str, *values: Any) -> Work:
-            return self.service.requests.generate(self.what_values(*values[:3]) | settings_values(values[3:]))
+        def make(_: str, classes: Any, num: Any, seed: Any, *values: Any) -> Work:
+            wanted = {"classes": classes, "num": num, "seed": seed} | settings_values(values)
+            return self.service.requests.generate(wanted)
 
         with gr.Row():
             with gr.Column(scale=1, min_width=280):
@@ -150,10 +150,10 @@ class Page:
     def compare_tab(self) -> None:
         """Two columns of settings: MaskGIT as A, and as B the critic, where there is one."""
 
-        def make(_: str, *values: Any) -> Work:
-            half = 3 + (len(values) - 3) // 2
-            variants = [settings_values(values[3:half]), settings_values(values[half:])]
-            return self.service.requests.compare(self.what_values(*values[:3]), variants)
+        def make(_: str, classes: Any, num: Any, seed: Any, *values: Any) -> Work:
+            half = len(values) // 2
+            variants = [settings_values(values[:half]), settings_values(values[half:])]
+            return self.service.requests.compare({"classes": classes, "num": num, "seed": seed}, variants)
 
         with gr.Row():
             with gr.Column(min_width=280):
@@ -167,27 +167,24 @@ class Page:
 
     def what_controls(self, num: int) -> list[Any]:
         """Controls of what is made: the classes, how many images, and the seed."""
-        names, most = controls.class_names(self.service), self.service.limits.images
+        choices, most = controls.class_choices(self.service), self.service.limits.images
         text = "They take turns; none means all of them"
-        classes = gr.Dropdown(names, multiselect=True, label="Classes", info=text)
+        classes = gr.Dropdown(choices, multiselect=True, label="Classes", info=text)
         count = gr.Slider(1, most, value=min(num, most), step=1, label="How many images")
         return [classes, count, controls.seed_control()]
 
-    def what_values(self, classes: Any, num: Any, seed: Any) -> dict[str, Any]:
-        return {"classes": controls.class_labels(self.service, classes or []), "num": num, "seed": seed}
-
     def refine_tab(self, to_refine: gr.Button) -> None:
         """Outputs follow the picture (what the critic thinks of it) and the button (what came of refining it)."""
-        requests = self.service.requests
+        service, requests = self.service, self.service.requests
 
-        def look(client: str, picture_id: Any, name: Any) -> Work | None:
+        def look(client: str, picture_id: Any, label: Any) -> Work | None:
             # A class may be chosen before there is a picture.
-            return requests.look(self.picture(client, picture_id), self.class_value(name)) if picture_id else None
+            return requests.look(service.picture(client, picture_id), {"class": label}) if picture_id else None
 
-        def make(client: str, picture_id: Any, name: Any, share: Any, seed: Any, *values: Any) -> Work:
+        def make(client: str, picture_id: Any, label: Any, share: Any, seed: Any, *values: Any) -> Work:
             ratio = as_integer("share resampled", share, 10, 90) / 100
-            wanted = {"ratio": ratio, "seed": seed} | self.class_value(name) | settings_values(values)
-            return requests.refine(self.picture(client, picture_id), wanted)
+            wanted = {"class": label, "ratio": ratio, "seed": seed} | settings_values(values)
+            return requests.refine(service.picture(client, picture_id), wanted)
 
         with gr.Row():
             with gr.Column(scale=1, min_width=280):
@@ -211,17 +208,17 @@ class Page:
 
         def to_canvas(request: gr.Request, picture_id: Any) -> str:
             try:
-                image = self.picture(_client_of(request), picture_id)
+                image = self.service.picture(_client_of(request), picture_id)
             except InputError as error:
                 return views.note(str(error), "alert")
-            # With the tokenizer's margin around it, so that tokens divide it evenly.
-            return views.canvas(self.pipe, png(ImageOps.expand(image, self.pipe.tokenizer.margin)))
+            return views.canvas(self.pipe, image)
 
         def make(client: str, marked: Any, picture_id: Any, *values: Any) -> Work:
-            right, down, name, seed, *settings = values
-            wanted = {"region": str(marked or "").split(), "move": [right, down], "seed": seed}
-            wanted |= self.class_value(name) | settings_values(settings)
-            return self.service.requests.edit(self.picture(client, picture_id), wanted)
+            right, down, label, seed, *settings = values
+            wanted = {"region": str(marked or "").split(), "move": [right, down], "class": label, "seed": seed}
+            return self.service.requests.edit(
+                self.service.picture(client, picture_id), wanted | settings_values(settings)
+            )
 
         with gr.Row():
             with gr.Column(scale=1, min_width=280):
@@ -262,13 +259,6 @@ class Page:
         load.click(lambda holder: holder, picture, picture, js=f"() => [studio.picture('{kind}')]", **QUIET)
         button.click(from_gallery, picture, [picture, self.tabs], js="() => [studio.chosen('generate')]", **QUIET)
         return picture
-
-    def picture(self, client: str, picture_id: Any) -> Image.Image:
-        return self.service.picture(client, str(picture_id))
-
-    def class_value(self, name: Any) -> dict[str, Any]:
-        """What a dropdown holds, as `Requests` takes it."""
-        return {"class": controls.class_labels(self.service, [name])[0]} if name else {}
 
 
 def theme() -> Base:
