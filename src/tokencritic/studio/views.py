@@ -47,7 +47,7 @@ def finished(service: Service, job: Job) -> str:
     if job.state != "done":
         return note(job.message[:1].upper() + job.message[1:], "status" if job.state == "cancelled" else "alert")
     show = {"generate": _images, "compare": _comparison, "look": _look, "refine": _change, "edit": _change}
-    return show[job.kind](service, job)
+    return show[job.work.kind](service, job)
 
 
 def _images(service: Service, job: Job, number: int = 0) -> str:
