@@ -144,10 +144,10 @@ def test_classes_are_chosen_by_name_and_mistakes_are_told(visit):
 def test_when_the_critic_chooses_is_a_control(visit, pipe):
     page = visit()
     page.click("text=More settings >> visible=true")
-    fill(page, "Critic window, start", 0.8)
-    fill(page, "Critic window, end", 0.5)
     page.get_by_label("Kind of noise").first.click()
     page.get_by_role("option", name="gumbel").first.click()
+    fill(page, "Critic window, start", 0.8)
+    fill(page, "Critic window, end", 0.5)
     generate(page, 4)
     assert "--noise_kind gumbel --critic_window 0.8 0.5 " in page.inner_text("#generate-result code") + " "
     captions = page.locator("#generate-result figcaption").all_inner_texts()

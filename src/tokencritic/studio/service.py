@@ -140,10 +140,10 @@ class Service:
         return job
 
     def latest(self, client: str, kind: str) -> Job | None:
-        """The client's last job of a kind."""
+        """The client's last job of a kind, unless it came to nothing."""
         with self._changed:
             jobs = [job for job in self._jobs.values() if (job.client, job.work.kind) == (client, kind)]
-            return jobs[-1] if jobs else None
+        return jobs[-1] if jobs and jobs[-1].state in ("waiting", "running", "done") else None
 
     def cancel(self, client: str, kind: str) -> int:
         """Give up the client's unfinished jobs of a kind, and nobody else's. Returns how many there were."""
