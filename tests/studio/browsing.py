@@ -32,10 +32,17 @@ def generate(page, num=4):
 
 
 def fill(page, label, value):
-    """The number beside a slider of the tab that is shown."""
+    """The number beside a slider of the tab that is shown; once more if the page, still setting up, puts its own back."""
     box = page.locator(f'input[type=number][aria-label*="{label}"]:visible').first
-    box.fill(str(value))
-    box.press("Tab")
+    two_frames_later = (
+        "box => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(box.value))))"
+    )
+    for _ in range(10):
+        box.fill(str(value))
+        box.press("Tab")
+        if box.evaluate(two_frames_later) == str(value):
+            return
+    raise AssertionError(f"{label} does not stay at {value}")
 
 
 def tab(page, name):

@@ -25,7 +25,8 @@ from studio.browsing import (
     tab,
     tab_to,
 )
-from studio.toy import noise_picture, png_bytes
+from studio.live import running
+from studio.toy import noise_picture, png_bytes, toy_pipe
 
 from tokencritic import TokenCriticPipeline
 from tokencritic.pictures.look import HIDDEN
@@ -60,7 +61,7 @@ def visit(browser, studio):
     """A function that opens the page; nothing may go to another host, and nothing may be wrong in the console."""
     wrong, pages = [], []
 
-    def visiting(width=1200, height=900, dark=False, fresh=True):
+    def visiting(width=1200, height=900, dark=False, fresh=True, studio=studio):
         if fresh:
             browser.clear_cookies()
         page = browser.new_page()
@@ -143,10 +144,10 @@ def test_classes_are_chosen_by_name_and_mistakes_are_told(visit):
 def test_when_the_critic_chooses_is_a_control(visit, pipe):
     page = visit()
     page.click("text=More settings >> visible=true")
-    fill(page, "Critic window, start", 0.8)
-    fill(page, "Critic window, end", 0.5)
     page.get_by_label("Kind of noise").first.click()
     page.get_by_role("option", name="gumbel").first.click()
+    fill(page, "Critic window, start", 0.8)
+    fill(page, "Critic window, end", 0.5)
     generate(page, 4)
     assert "--noise_kind gumbel --critic_window 0.8 0.5 " in page.inner_text("#generate-result code") + " "
     captions = page.locator("#generate-result figcaption").all_inner_texts()
@@ -235,9 +236,17 @@ def test_edit_draws_anew_what_was_painted_and_nothing_else(visit):
     assert [place for place, found in enumerate(grey) if found] == [0, 1, 2, 4]
 
 
+@pytest.fixture
+def slow_studio(tmp_path):
+    """One whose longest runs take minutes."""
+    toy_pipe(side=24).save_pretrained(tmp_path / "model")
+    with running(str(tmp_path / "model")) as address:
+        yield address
+
+
 @of_the_toy
-def test_a_reload_in_the_middle_of_a_run_finds_it_again(visit):
-    page = visit()
+def test_a_reload_in_the_middle_of_a_run_finds_it_again(visit, slow_studio):
+    page = visit(studio=slow_studio)
     fill(page, "Steps", 128)
     fill(page, "How many images", 64)
     page.click("#generate-go")

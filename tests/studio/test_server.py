@@ -105,8 +105,8 @@ BAD = [
     ("/api/generate", "9" * 5000, "the body is not JSON"),
     ("/api/generate", "[1]", "the body is a list; expected an object"),
     ("/api/refine", {"class": 0}, "image is missing"),
-    ("/api/refine", {"image": "%%%"}, "image is not base64"),
-    ("/api/refine", {"image": "/etc/passwd"}, "image is not base64"),
+    ("/api/refine", {"image": "%%%"}, "image is missing or not base64"),
+    ("/api/refine", {"image": "/etc/passwd"}, "image is missing or not base64"),
     ("/api/refine", {"image": as_base64(b"a text file")}, "the picture is no image that can be read"),
     ("/api/refine", {"image": as_base64(bomb())}, "the picture is too large"),
     ("/api/refine", {"image": as_base64(png_bytes(noise_picture())), "ratio": 0}, "ratio is 0; expected a number"),
@@ -155,7 +155,8 @@ def test_a_body_of_a_gigabyte_is_refused_before_it_is_read(studio):
         assert "the most that is taken here" in json.loads(said)["error"]
     endless = b"POST /gradio_api/queue/join HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
     chunk = b"10000\r\n" + b"x" * 0x10000 + b"\r\n"
-    assert raw(studio, endless, *[chunk] * 8)[0] == 413
+    status, said = raw(studio, endless, *[chunk] * 8)
+    assert (status, json.loads(said)) == (411, {"error": "a request must say its Content-Length"})
 
 
 def test_no_way_leads_to_files_or_to_other_hosts(studio):

@@ -1,5 +1,6 @@
 """A studio of a model that takes no time: random weights, 4 x 4 tokens, 3 classes; and pictures that strangers send."""
 
+import dataclasses
 import io
 import struct
 import zlib
@@ -16,13 +17,14 @@ from tokencritic.tokenizers.compact import CompactConfig, CompactTokenizer
 SIZES = TransformerConfig(num_tokens=16, codebook_size=12, num_classes=3, width=16, layers=1, heads=2, mlp_width=32)
 
 
-def toy_pipe(critic=True, classifier=True):
-    """Images of 10 x 10 pixels in 4 x 4 tokens of 3 x 3, with a margin of 1."""
+def toy_pipe(critic=True, classifier=True, side=4):
+    """Images of 10 x 10 pixels in 4 x 4 tokens of 3 x 3, with a margin of 1. side: more tokens take time."""
     torch.manual_seed(0)
-    tokenizer = CompactTokenizer(CompactConfig(image_size=10, factor=3, margin=1, width=16, codebook_size=12)).eval()
-    generator = Generator(SIZES).eval()
+    size = 3 * side - 2
+    tokenizer = CompactTokenizer(CompactConfig(image_size=size, factor=3, margin=1, width=16, codebook_size=12)).eval()
+    generator = Generator(dataclasses.replace(SIZES, num_tokens=side**2)).eval()
     critic = Critic.from_generator(generator).eval() if critic else None
-    classifier = Classifier(ClassifierConfig(image_size=10, num_classes=3, width=8)).eval() if classifier else None
+    classifier = Classifier(ClassifierConfig(image_size=size, num_classes=3, width=8)).eval() if classifier else None
     pipe = TokenCriticPipeline(
         tokenizer, generator, critic, classifier, ("cat", "big dog", "owl"), SamplingSettings(steps=4)
     )

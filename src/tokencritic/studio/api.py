@@ -4,7 +4,6 @@ import asyncio
 import base64
 import dataclasses
 import json
-import re
 import secrets
 import threading
 from collections.abc import Callable, Mapping
@@ -36,17 +35,24 @@ class Api:
         self._drawing = threading.Lock()  # one picture is drawn at a time, so that many who ask do not fill the memory
 
     def routes(self) -> list[Route]:
-        requests = self.service.requests
-        makers = {
+        requests, pipe = self.service.requests, self.service.pipe
+        makers: dict[str, Callable[[Mapping[str, Any]], Work]] = {
             "generate": requests.generate,
             "refine": partial(self._with_image, requests.refine),
             "edit": partial(self._with_image, requests.edit),
         }
+        pictures: dict[str, Callable[[ImageSet, int], bytes]] = {
+            "images.png": lambda made, _: png(image_grid(made.images, names=pipe.names(made.labels))),
+            "image_{index:int}.png": lambda made, index: png(made.images[index]),
+            "steps_{index:int}.png": lambda made, index: png(views.steps_sheet(pipe, made, index)),
+            "steps.gif": lambda made, _: views.animation(pipe, made),
+        }
+        place = "/studio/runs/{job}/{number:int}"
         return [
             Route("/api/model", self.model),
             *(Route(f"/api/{kind}", partial(self.run, make), methods=["POST"]) for kind, make in makers.items()),
             Route("/studio/pictures", self.upload, methods=["POST"]),
-            Route("/studio/runs/{job}/{number:int}/{name}", self.picture),
+            *(Route(f"{place}/{name}", partial(self.picture, draw)) for name, draw in pictures.items()),
         ]
 
     def model(self, _: Request) -> Response:
@@ -80,7 +86,7 @@ class Api:
             await asyncio.sleep(_SECONDS)
             self.service.ahead(job)
             if await request.is_disconnected():
-                self.service.cancel(client, job.kind)
+                self.service.cancel(client, job.work.kind)
         if job.state != "done":
             return JSONResponse({"error": job.message}, _STATUS[job.state])
         return JSONResponse(await asyncio.to_thread(self._told, job))
@@ -93,46 +99,33 @@ class Api:
             return JSONResponse({"error": str(error)}, 400)
         return JSONResponse({"id": self.service.keep_picture(request.state.client, image)})
 
-    def picture(self, request: Request) -> Response:
-        """`images.png`, `image_I.png`, `steps_I.png`, `steps.gif`, `given.png` of one of the client's own jobs."""
-        number, name = request.path_params["number"], request.path_params["name"]
+    def picture(self, draw: Callable[[ImageSet, int], bytes], request: Request) -> Response:
+        """A picture of one of the client's own jobs."""
+        asked = request.path_params
         try:
-            job = self.service.find(request.state.client, request.path_params["job"])
+            made = self.service.find(request.state.client, asked["job"]).result.sets[asked["number"]]
             with self._drawing:
-                content = self._draw(job, number, name)
-        except InputError as error:
-            return JSONResponse({"error": str(error)}, 404)
-        return Response(content, media_type="image/gif" if name.endswith(".gif") else "image/png", headers=_FOR_EVER)
-
-    def _draw(self, job: Job, number: int, name: str) -> bytes:
-        pipe, result = self.service.pipe, job.result
-        found = re.fullmatch(r"images\.png|steps\.gif|given\.png|(image|steps)_(\d{1,6})\.png", name)
-        if number < len(result.sets) and found is not None:
-            made, index = result.sets[number], int(found[2] or 0)
-            if name == "images.png":
-                return png(image_grid(made.images, names=pipe.names(made.labels)))
-            if name == "steps.gif":
-                return views.animation(pipe, made)
-            if name == "given.png" and result.given is not None:
-                return png(result.given)
-            if found[1] is not None and index < len(made.images):
-                return png(made.images[index] if found[1] == "image" else views.steps_sheet(pipe, made, index))
-        raise InputError("there is no such picture")
+                content = draw(made, asked.get("index", 0))
+        except (InputError, IndexError):
+            return JSONResponse({"error": "there is no such picture"}, 404)
+        kind = "image/gif" if request.url.path.endswith(".gif") else "image/png"
+        return Response(content, media_type=kind, headers=_FOR_EVER)
 
     def _with_image(self, make: Callable[[Image.Image, Mapping[str, Any]], Work], values: Mapping[str, Any]) -> Work:
-        text, others = values.get("image"), {name: value for name, value in values.items() if name != "image"}
-        if not isinstance(text, str):
-            raise InputError("image is missing; expected the base64 of a picture's file")
+        others = dict(values)
         try:
-            data = base64.b64decode(text, validate=True)
+            data = base64.b64decode(str(others.pop("image", "-")), validate=True)  # "-" is not base64
         except ValueError as error:
-            raise InputError("image is not base64; expected that of a picture's file") from error
+            raise InputError("image is missing or not base64; expected the base64 of a picture's file") from error
         return make(self.service.read_upload(data), others)
 
     def _told(self, job: Job) -> dict[str, Any]:
         """What a client is told of a finished job."""
         made, before, region = job.result.sets[0], job.result.before, job.result.region
-        told = _facts(made) | {
+        told = {
+            "images": [_base64(image) for image in made.images],
+            "scores": None if made.scores is None else made.scores.tolist(),
+            "mean_score": made.mean_score,
             "labels": made.labels,
             "classes": self.service.pipe.names(made.labels),
             "settings": dataclasses.asdict(made.settings),
@@ -140,22 +133,18 @@ class Api:
             "seconds": made.seconds,
         }
         if before is not None:
-            image, scores, mean_score = _facts(before).values()
-            told |= {"before": image[0], "before_scores": scores and scores[0], "before_mean_score": mean_score}
+            scores = None if before.scores is None else before.scores[0].tolist()
+            told |= {"before": _base64(before.images[0]), "before_scores": scores}
+            told["before_mean_score"] = before.mean_score
         if region is not None:
             told["region"] = region.nonzero().flatten().tolist()
-        if command := self.service.command(job):
+        if command := job.work.command(self.service.pipe, self.service.model, made):
             told |= {"seeds": [job.work.seed + index for index in range(len(made.labels))], "command": command}
         return told
 
 
-def _facts(made: ImageSet) -> dict[str, Any]:
-    """Images and what the critic thinks of them."""
-    return {
-        "images": [base64.b64encode(png(image)).decode("ascii") for image in made.images],
-        "scores": None if made.scores is None else made.scores.tolist(),
-        "mean_score": made.mean_score,
-    }
+def _base64(image: Image.Image) -> str:
+    return base64.b64encode(png(image)).decode("ascii")
 
 
 def _json(body: bytes) -> dict[str, Any]:

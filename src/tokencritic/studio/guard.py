@@ -1,17 +1,16 @@
 """What stands between the network and the page: who may come in, how much they may bring, and where they may go."""
 
 import asyncio
-import hashlib
 import hmac
 import json
 import re
 import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from urllib.parse import SplitResult, urlsplit
 
 from starlette.datastructures import QueryParams
-from starlette.requests import Request
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -41,14 +40,6 @@ _HEADERS = (
 )
 
 
-class Refused(Exception):
-    """status: of the answer. The message is for people."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-
-
 class Guard:
     """An ASGI application around another.
 
@@ -61,62 +52,71 @@ class Guard:
     def __init__(self, app: ASGIApp, *, token: str | None, loopback: bool, port: int, most_bytes: int) -> None:
         self.app, self.token, self.loopback, self.most_bytes = app, token, loopback, most_bytes
         self.client_cookie, self.pass_cookie = f"studio_client_{port}", f"studio_pass_{port}"
-        self._secret = secrets.token_bytes(32)
+        self._pass = secrets.token_urlsafe(32)  # what the cookie holds: not the token, and good until the server ends
         self._large = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
             return
-        if scope["type"] != "http":  # the page needs no websockets
-            await send({"type": "websocket.close", "code": 1008})
-            return
-        request = Request(scope)
+        request, more_headers = Request(scope, receive), list(_HEADERS)
         client = request.cookies.get(self.client_cookie, "")
-        new = re.fullmatch(r"[\w-]{22}", client) is None
-        client = secrets.token_urlsafe(16) if new else client
-        send = _with_headers(send, [_cookie(self.client_cookie, client)] if new else [])
+        if re.fullmatch(r"[\w-]{22}", client) is None:
+            client = secrets.token_urlsafe(16)
+            more_headers.append(_cookie(self.client_cookie, client))
+
+        async def answering(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", []), *more_headers]
+            await send(message)
+
         try:
             self._check_origin(request)
-            # Without the token nobody sends much.
-            takes_pictures = scope["path"].startswith(("/api/", "/studio/pictures")) and self._has_pass(request)
-            most = self.most_bytes if takes_pictures else _SMALL_BODY
-            with self._room(most, request):
-                body = await _body(request, receive, most)
+            large = self._check_size(request)
+            self._large += large
+            try:
+                body = await request.body()
                 if (answer := self._gate(request, body)) is not None:
-                    await answer(scope, receive, send)
+                    await answer(scope, receive, answering)
                     return
                 _check_path(scope["path"], body)
-                scope["state"] = {**scope.get("state", {}), "client": client}
-                await self.app(scope, _replay(body, receive), send)
-        except Refused as refusal:
-            told = JSONResponse({"error": str(refusal)}, refusal.status, _CLOSE)
-            await send({"type": "http.response.start", "status": refusal.status, "headers": told.raw_headers})
-            await send({"type": "http.response.body", "body": told.body, "more_body": True})
-            if refusal.status == 413:
-                await _drain(receive)
-            await send({"type": "http.response.body", "body": b""})
+                request.state.client = client
+                await self.app(scope, _replay(body, receive), answering)
+            finally:
+                self._large -= large
+        except ClientDisconnect:
+            return
+        except HTTPException as refusal:
+            told = JSONResponse({"error": refusal.detail}, refusal.status_code, _CLOSE)
+            await answering({"type": "http.response.start", "status": told.status_code, "headers": told.raw_headers})
+            await answering({"type": "http.response.body", "body": told.body, "more_body": True})
+            await _drain(request)
+            await answering({"type": "http.response.body", "body": b""})
 
     def _check_origin(self, request: Request) -> None:
         host = request.headers.get("host", "")
         name = _address(f"//{host}").hostname or ""
         if self.loopback and name not in LOOPBACK_HOSTS:
-            raise Refused(403, f"this server answers to localhost alone, not to {name[:100]!r}")
+            raise HTTPException(403, f"this server answers to localhost alone, not to {name[:100]!r}")
         origin = request.headers.get("origin")
         if request.method not in ("GET", "HEAD") and origin is not None and _address(origin).netloc != host:
-            raise Refused(403, "requests from pages of other sites are not taken")
+            raise HTTPException(403, "requests from pages of other sites are not taken")
 
-    @contextmanager
-    def _room(self, most: int, request: Request) -> Iterator[None]:
-        """So few large bodies at a time that together they do not fill the memory."""
-        large = _length(request, most if "transfer-encoding" in request.headers else 0) > _SMALL_BODY
-        if large and self._large >= _MOST_LARGE:
-            raise Refused(503, f"busy: {self._large} large requests are being taken in; try again in a moment")
-        self._large += large
-        try:
-            yield
-        finally:
-            self._large -= large
+    def _check_size(self, request: Request) -> bool:
+        """Whether the body is large; refuses one that is too large, or one more than fit into the memory together."""
+        if request.method not in ("GET", "HEAD", "POST"):
+            raise HTTPException(405, "only GET and POST are known here")
+        if "transfer-encoding" in request.headers:
+            raise HTTPException(411, "a request must say its Content-Length")
+        length = int(request.headers.get("content-length", 0))  # the server has refused what is no number
+        takes_pictures = request.scope["path"].startswith(("/api/", "/studio/pictures"))
+        # Without the token nobody sends much.
+        most = self.most_bytes if takes_pictures and self._has_pass(request) else _SMALL_BODY
+        if length > most:
+            raise HTTPException(413, f"the request is larger than {most} bytes, the most that is taken here")
+        if length > _SMALL_BODY and self._large >= _MOST_LARGE:
+            raise HTTPException(503, f"busy: {self._large} large requests are being taken in; try again in a moment")
+        return length > _SMALL_BODY
 
     def _gate(self, request: Request, body: bytes) -> Response | None:
         """The answer to who brings the token, or is asked for it in a form; None lets the request through."""
@@ -126,72 +126,39 @@ class Guard:
         given = request.query_params.get("token") if path == "/" else None
         if path == LOGIN and request.method == "POST":
             given = QueryParams(body.decode("latin-1")).get("token")
-        if given is not None and same(given, self.token):
+        if given is not None and _same(given, self.token):
             # Sent away to an address without the token, which would stay in the browser's history.
             answer = RedirectResponse("/", 303, _CLOSE)
-            answer.raw_headers.append(_cookie(self.pass_cookie, self._pass()))
+            answer.raw_headers.append(_cookie(self.pass_cookie, self._pass))
             return answer
         if self._has_pass(request):
             return None
         if path in ("/", LOGIN):
             return HTMLResponse(_FORM.format(again="" if given is None else "That was not the token."), 401, _CLOSE)
-        raise Refused(401, "bring the token as `Authorization: Bearer TOKEN`")
+        raise HTTPException(401, "bring the token as `Authorization: Bearer TOKEN`")
 
     def _has_pass(self, request: Request) -> bool:
         if self.token is None:
             return True
         scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
-        by_header = scheme.lower() == "bearer" and same(bearer.strip(), self.token)
-        return by_header or same(request.cookies.get(self.pass_cookie, ""), self._pass())
-
-    def _pass(self) -> str:
-        """What the cookie holds: made of the token, but not the token, and good until the server ends."""
-        assert self.token is not None
-        return hmac.new(self._secret, self.token.encode(), hashlib.sha256).hexdigest()
+        by_header = scheme.lower() == "bearer" and _same(bearer.strip(), self.token)
+        return by_header or _same(request.cookies.get(self.pass_cookie, ""), self._pass)
 
 
-def same(given: str, right: str) -> bool:
+def _same(given: str, right: str) -> bool:
     """Compared in a time that does not tell how much of it is right."""
     return hmac.compare_digest(given.encode(), right.encode())
 
 
-async def _drain(receive: Receive) -> None:
+async def _drain(request: Request) -> None:
     """Take in and forget, within bounds: a client that is cut off in the middle of sending may not read its answer."""
     size = 0
-    with suppress(TimeoutError):
+    with suppress(TimeoutError, ClientDisconnect):
         async with asyncio.timeout(_DRAIN_SECONDS):
-            while size < _DRAIN_BYTES:
-                message = await receive()
-                if message["type"] != "http.request" or not message.get("more_body", False):
+            async for part in request.stream():
+                size += len(part)
+                if size > _DRAIN_BYTES:
                     return
-                size += len(message.get("body", b""))
-
-
-def _length(request: Request, missing: int) -> int:
-    """The length that a body is said to have; more than any bound if it is no proper number. missing: if none is said."""
-    text = request.headers.get("content-length", str(missing))
-    return int(text) if text.isdecimal() and len(text) <= 18 else 10**18
-
-
-async def _body(request: Request, receive: Receive, most: int) -> bytes:
-    """The whole body, or a refusal before more of it than allowed is held."""
-    if request.method in ("GET", "HEAD"):
-        return b""
-    if request.method != "POST":
-        raise Refused(405, "only GET and POST are known here")
-    too_much = Refused(413, f"the request is larger than {most} bytes, the most that is taken here")
-    if _length(request, 0) > most:
-        raise too_much
-    parts, size, more = [], 0, True
-    while more:
-        message = await receive()
-        if message["type"] != "http.request":
-            raise Refused(400, "the request ended before it was whole")
-        parts.append(message.get("body", b""))
-        size, more = size + len(parts[-1]), message.get("more_body", False)
-        if size > most:
-            raise too_much
-    return b"".join(parts)
 
 
 def _check_path(path: str, body: bytes) -> None:
@@ -200,49 +167,36 @@ def _check_path(path: str, body: bytes) -> None:
     They are words, numbers and lists of them: never an object, which gradio could take for a file.
     """
     if not _OPEN.fullmatch(path) or ".." in path:
-        raise Refused(404, "there is nothing here")
+        raise HTTPException(404, "there is nothing here")
     if not path.startswith("/gradio_api/queue/join"):
         return
     try:
         data = json.loads(body).get("data", [])
     except (ValueError, AttributeError, RecursionError) as error:
-        raise Refused(400, "the request is not JSON") from error
+        raise HTTPException(400, "the request is not JSON") from error
     values = data if isinstance(data, list) else [data]
     flat = [part for value in values for part in (value if isinstance(value, list) else [value])]
     if any(isinstance(value, dict | list) for value in flat):
-        raise Refused(400, "a value of the page is a word, a number, or a list of such")
+        raise HTTPException(400, "a value of the page is a word, a number, or a list of such")
 
 
 def _address(text: str) -> SplitResult:
     try:
         return urlsplit(text)
     except ValueError as error:
-        raise Refused(400, "the request has no proper Host and Origin") from error
+        raise HTTPException(400, "the request has no proper Host and Origin") from error
 
 
 def _cookie(name: str, value: str) -> tuple[bytes, bytes]:
     return b"set-cookie", f"{name}={value}; Path=/; HttpOnly; SameSite=Lax; Max-Age=2592000".encode()
 
 
-def _with_headers(send: Send, more: list[tuple[bytes, bytes]]) -> Send:
-    async def sending(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            message["headers"] = [*message.get("headers", []), *_HEADERS, *more]
-        await send(message)
-
-    return sending
-
-
 def _replay(body: bytes, receive: Receive) -> Receive:
     """The body once more; after it, what the server says of the connection."""
-    told = False
+    once = iter([{"type": "http.request", "body": body}])
 
     async def receiving() -> Message:
-        nonlocal told
-        if told:
-            return await receive()
-        told = True
-        return {"type": "http.request", "body": body, "more_body": False}
+        return next(once, None) or await receive()
 
     return receiving
 

@@ -7,12 +7,8 @@ window.studio = (() => {
   function showStep(viewer) {
     const range = viewer.querySelector("input[type=range]");
     const chosen = Number(within(viewer, ".tc-result").dataset.chosen);
-    const facts = JSON.parse(viewer.dataset.facts)[chosen];
-    const [number, hidden, remasked] = facts[Number(range.value)];
+    const text = JSON.parse(viewer.dataset.facts)[chosen][Number(range.value)];
     viewer.style.setProperty("--at", range.value);
-    const all = viewer.dataset.tokens;
-    const text = hidden === 0 ? `step ${number}: nothing hidden any more`
-      : `step ${number}: ${hidden} of ${all} tokens hidden next, ${remasked} of them re-masked`;
     viewer.querySelector(".tc-facts").textContent = text;
     range.setAttribute("aria-valuetext", text);
   }
@@ -22,7 +18,7 @@ window.studio = (() => {
     result.dataset.chosen = index;
     for (const other of result.querySelectorAll(".tc-thumb"))
       other.setAttribute("aria-pressed", String(other === button));
-    const link = result.querySelector(".tc-one");
+    const link = result.querySelector("a[href*='/image_']");
     if (link) link.href = `${result.dataset.base}/image_${index}.png`;
     const viewer = result.querySelector(".tc-viewer");
     if (!viewer) return;

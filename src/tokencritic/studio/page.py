@@ -6,25 +6,27 @@ hands in work, and HTML follows the job until it is finished.
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
-from gradio.themes import Base, Default
-from PIL import Image, ImageOps
+from gradio.themes import Default
 
 from tokencritic.errors import InputError
 from tokencritic.studio import controls, views
 from tokencritic.studio.controls import QUIET, settings_controls, settings_values
 from tokencritic.studio.requests import as_integer
 from tokencritic.studio.service import Busy, Job, Service
-from tokencritic.studio.work import Work, png
 from tokencritic.tokenizers.regions import grid_of
 
 _SECONDS = 0.15
 _HERE = Path(__file__).parent
 CSS = (_HERE / "page.css").read_text(encoding="utf-8")
 HEAD = f"<script>{(_HERE / 'page.js').read_text(encoding='utf-8')}</script>"
+
+# Fonts that every system has: none is fetched.
+THEME = Default(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"])
 
 # Run when everything is in its place: who drives the page by a program waits for it.
 _READY = "() => { document.body.dataset.ready = 'yes' }"
@@ -36,11 +38,7 @@ def _client_of(request: Any) -> str:
 
 
 class Page:
-    """The page on a service. Its events reach nobody but the page itself; the HTTP API is apart.
-
-    The work of a tab is made by a function (client, *values of the inputs), which raises `InputError` for values that are
-    wrong, and returns None for nothing to do.
-    """
+    """The page on a service. Its events reach nobody but the page itself; the HTTP API is apart."""
 
     def __init__(self, service: Service) -> None:
         self.service, self.pipe = service, service.pipe
@@ -67,33 +65,29 @@ class Page:
             self.blocks.load(None, js=_READY)
         self.blocks.queue(max_size=256, default_concurrency_limit=None, api_open=False)
 
-    async def follow(self, job: Job | None) -> AsyncIterator[str]:
-        """HTML of a job, each time it changes, until it is finished. Leaving early does not end the job."""
-        last = None
-        while job is not None and not job.finished.is_set():
-            now = views.progress(job, self.service.ahead(job))
-            if now != last:
-                yield now
-            last = now
-            await asyncio.sleep(_SECONDS)
-        if job is not None:
-            yield await asyncio.to_thread(views.finished, self.service, job)
+    def follower(self, find: Callable[..., Job | None]) -> Callable[..., AsyncIterator[str]]:
+        """An event that yields the HTML of a job each time it changes, until it is finished. Leaving early does not end it.
 
-    def starter(self, make: Callable[..., Work | None]) -> Callable[..., AsyncIterator[str]]:
-        """An event that hands in work and yields HTML until it is done."""
+        find: (client, *values of the inputs) -> the job, None for nothing to show. What is wrong with the values is shown.
+        """
 
-        async def start(request: gr.Request, *values: Any) -> AsyncIterator[str]:
-            client = _client_of(request)
+        async def follow(request: gr.Request, *values: Any) -> AsyncIterator[str]:
             try:
-                work = make(client, *values)
-                job = None if work is None else self.service.submit(client, work)
+                job = find(_client_of(request), *values)
             except (InputError, Busy) as error:
                 yield views.note(str(error), "alert")
                 return
-            async for html in self.follow(job):
-                yield html
+            last = None
+            while job is not None and not job.finished.is_set():
+                now = views.progress(job, self.service.ahead(job))
+                if now != last:
+                    yield now
+                last = now
+                await asyncio.sleep(_SECONDS)
+            if job is not None:
+                yield await asyncio.to_thread(views.finished, self.service, job)
 
-        return start
+        return follow
 
     def buttons(self, kind: str, name: str) -> gr.Button:
         """A button that starts a job of a kind, which is returned, and one that cancels it."""
@@ -106,42 +100,32 @@ class Page:
             gr.Button("Cancel", elem_id=f"{kind}-cancel", scale=1, min_width=90).click(cancel, **QUIET)
         return go
 
-    def connect(
-        self,
-        kind: str,
-        button: gr.Button,
-        inputs: list[Any],
-        make: Callable[..., Work],
-        first: str | None = None,
-        js: str | None = None,
+    def result(
+        self, kind: str, button: gr.Button, inputs: list[Any], submit: Callable[..., Job], first: str = ""
     ) -> None:
-        """Show, from here on, what the button starts; a page that was reloaded finds its last job again.
+        """Show, from here on, what the button submits; a page that was reloaded finds its last job again.
 
         first: what is shown before there is a job.
         """
         shown = gr.HTML(first and views.note(first), elem_id=f"{kind}-result")
-
-        async def resume(request: gr.Request) -> AsyncIterator[str]:
-            job = self.service.latest(_client_of(request), kind)
-            if job is not None and (job.state == "done" or not job.finished.is_set()):
-                async for html in self.follow(job):
-                    yield html
-
-        button.click(self.starter(make), inputs, shown, js=js, **QUIET)
-        self.blocks.load(resume, outputs=shown, **QUIET)
+        # The first input of the Edit tab is what is painted, which the page knows alone.
+        js = "(_, ...others) => [studio.region(), ...others]" if kind == "edit" else None
+        button.click(self.follower(submit), inputs, shown, js=js, **QUIET)
+        self.blocks.load(self.follower(partial(self.service.latest, kind=kind)), outputs=shown, **QUIET)
 
     def generate_tab(self) -> tuple[gr.Button, gr.Button]:
         """Returns the buttons that hand the chosen image to the other tabs."""
 
-        def make(_: str, *values: Any) -> Work:
-            return self.service.requests.generate(self.what_values(*values[:3]) | settings_values(values[3:]))
+        def submit(client: str, classes: Any, num: Any, seed: Any, *values: Any) -> Job:
+            wanted = {"classes": classes, "num": num, "seed": seed} | settings_values(values)
+            return self.service.submit(client, self.service.requests.generate(wanted))
 
         with gr.Row():
             with gr.Column(scale=1, min_width=280):
                 inputs = [*self.what_controls(16), *settings_controls(self.service, self.pipe.defaults)]
                 button = self.buttons("generate", "Generate")
             with gr.Column(scale=2, min_width=280):
-                self.connect("generate", button, inputs, make, "Press Generate.")
+                self.result("generate", button, inputs, submit, "Press Generate.")
                 with gr.Row():
                     to_refine = gr.Button("Refine the chosen one", size="sm", visible=self.pipe.critic is not None)
                     to_edit = gr.Button("Edit the chosen one", size="sm")
@@ -150,10 +134,10 @@ class Page:
     def compare_tab(self) -> None:
         """Two columns of settings: MaskGIT as A, and as B the critic, where there is one."""
 
-        def make(_: str, *values: Any) -> Work:
-            half = 3 + (len(values) - 3) // 2
-            variants = [settings_values(values[3:half]), settings_values(values[half:])]
-            return self.service.requests.compare(self.what_values(*values[:3]), variants)
+        def submit(client: str, classes: Any, num: Any, seed: Any, *values: Any) -> Job:
+            wanted, half = {"classes": classes, "num": num, "seed": seed}, len(values) // 2
+            variants = [settings_values(values[:half]), settings_values(values[half:])]
+            return self.service.submit(client, self.service.requests.compare(wanted, variants))
 
         with gr.Row():
             with gr.Column(min_width=280):
@@ -163,31 +147,29 @@ class Page:
                     gr.Markdown(f"### {name}")
                     inputs += settings_controls(self.service, self.pipe.sampling.for_sampler(sampler))
         button = self.buttons("compare", "Compare")
-        self.connect("compare", button, inputs, make, "The same seeds, made in two ways.")
+        self.result("compare", button, inputs, submit, "The same seeds, made in two ways.")
 
     def what_controls(self, num: int) -> list[Any]:
         """Controls of what is made: the classes, how many images, and the seed."""
-        names, most = controls.class_names(self.service), self.service.limits.images
+        choices, most = controls.class_choices(self.service), self.service.limits.images
         text = "They take turns; none means all of them"
-        classes = gr.Dropdown(names, multiselect=True, label="Classes", info=text)
+        classes = gr.Dropdown(choices, multiselect=True, label="Classes", info=text)
         count = gr.Slider(1, most, value=min(num, most), step=1, label="How many images")
         return [classes, count, controls.seed_control()]
 
-    def what_values(self, classes: Any, num: Any, seed: Any) -> dict[str, Any]:
-        return {"classes": controls.class_labels(self.service, classes or []), "num": num, "seed": seed}
-
     def refine_tab(self, to_refine: gr.Button) -> None:
         """Outputs follow the picture (what the critic thinks of it) and the button (what came of refining it)."""
-        requests = self.service.requests
+        service, requests = self.service, self.service.requests
 
-        def look(client: str, picture_id: Any, name: Any) -> Work | None:
-            # A class may be chosen before there is a picture.
-            return requests.look(self.picture(client, picture_id), self.class_value(name)) if picture_id else None
+        def look(client: str, picture_id: Any, label: Any) -> Job | None:
+            if not picture_id:  # a class may be chosen before there is a picture
+                return None
+            return service.submit(client, requests.look(service.picture(client, picture_id), {"class": label}))
 
-        def make(client: str, picture_id: Any, name: Any, share: Any, seed: Any, *values: Any) -> Work:
+        def submit(client: str, picture_id: Any, label: Any, share: Any, seed: Any, *values: Any) -> Job:
             ratio = as_integer("share resampled", share, 10, 90) / 100
-            wanted = {"ratio": ratio, "seed": seed} | self.class_value(name) | settings_values(values)
-            return requests.refine(self.picture(client, picture_id), wanted)
+            wanted = {"class": label, "ratio": ratio, "seed": seed} | settings_values(values)
+            return service.submit(client, requests.refine(service.picture(client, picture_id), wanted))
 
         with gr.Row():
             with gr.Column(scale=1, min_width=280):
@@ -201,9 +183,9 @@ class Page:
                 button = self.buttons("refine", "Refine")
             with gr.Column(scale=2, min_width=280):
                 looked = gr.HTML(views.note("Choose a picture, or make one and press Refine the chosen one."))
-                self.connect("refine", button, inputs, make)
+                self.result("refine", button, inputs, submit)
         for event in (picture.change, label.input):
-            event(self.starter(look), [picture, label], looked, **QUIET)
+            event(self.follower(look), [picture, label], looked, **QUIET)
 
     def edit_tab(self, to_edit: gr.Button) -> None:
         """The picture becomes a canvas; the button reads what was painted on it."""
@@ -211,17 +193,16 @@ class Page:
 
         def to_canvas(request: gr.Request, picture_id: Any) -> str:
             try:
-                image = self.picture(_client_of(request), picture_id)
+                image = self.service.picture(_client_of(request), picture_id)
             except InputError as error:
                 return views.note(str(error), "alert")
-            # With the tokenizer's margin around it, so that tokens divide it evenly.
-            return views.canvas(self.pipe, png(ImageOps.expand(image, self.pipe.tokenizer.margin)))
+            return views.canvas(self.pipe, image)
 
-        def make(client: str, marked: Any, picture_id: Any, *values: Any) -> Work:
-            right, down, name, seed, *settings = values
-            wanted = {"region": str(marked or "").split(), "move": [right, down], "seed": seed}
-            wanted |= self.class_value(name) | settings_values(settings)
-            return self.service.requests.edit(self.picture(client, picture_id), wanted)
+        def submit(client: str, marked: Any, picture_id: Any, *values: Any) -> Job:
+            right, down, label, seed, *settings = values
+            wanted = {"region": str(marked or "").split(), "move": [right, down], "class": label, "seed": seed}
+            picture = self.service.picture(client, picture_id)
+            return self.service.submit(client, self.service.requests.edit(picture, wanted | settings_values(settings)))
 
         with gr.Row():
             with gr.Column(scale=1, min_width=280):
@@ -237,7 +218,7 @@ class Page:
                 inputs += settings_controls(self.service, self.pipe.settings(candidates=1), ranked=False)
                 button = self.buttons("edit", "Resample")
             with gr.Column(scale=2, min_width=280):
-                self.connect("edit", button, inputs, make, js="(_, ...others) => [studio.region(), ...others]")
+                self.result("edit", button, inputs, submit)
         picture.change(to_canvas, picture, canvas, **QUIET)
 
     def picture_input(self, kind: str, button: gr.Button) -> gr.Textbox:
@@ -262,21 +243,3 @@ class Page:
         load.click(lambda holder: holder, picture, picture, js=f"() => [studio.picture('{kind}')]", **QUIET)
         button.click(from_gallery, picture, [picture, self.tabs], js="() => [studio.chosen('generate')]", **QUIET)
         return picture
-
-    def picture(self, client: str, picture_id: Any) -> Image.Image:
-        return self.service.picture(client, str(picture_id))
-
-    def class_value(self, name: Any) -> dict[str, Any]:
-        """What a dropdown holds, as `Requests` takes it."""
-        return {"class": controls.class_labels(self.service, [name])[0]} if name else {}
-
-
-def theme() -> Base:
-    """Of fonts that every system has: none is fetched. Small print is as dark as it must be to be read by all."""
-    fonts = Default(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"])
-    return fonts.set(
-        body_text_color_subdued="*neutral_600",
-        body_text_color_subdued_dark="*neutral_300",
-        block_info_text_color="*neutral_600",
-        block_info_text_color_dark="*neutral_300",
-    )

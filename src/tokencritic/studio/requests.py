@@ -14,6 +14,16 @@ from tokencritic.sampling.settings import REFINEMENT_RATIO, SamplingSettings
 from tokencritic.studio.work import Change, Generate
 from tokencritic.tokenizers.regions import grid_of
 
+_SETTINGS = tuple(field.name for field in dataclasses.fields(SamplingSettings))
+# Of the settings that are numbers; a temperature and a critic window may be pairs of them.
+_BOUNDS = {
+    "temperature": (0, 100),
+    "selection_noise": (0, 1000),
+    "critic_window": (0, 1),
+    "early_noise": (0, 1000),
+    "guidance": (0, 100),
+}
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -45,78 +55,55 @@ class Limits:
 
 
 class Requests:
-    """Makes work of values, or says in one line what is wrong with them."""
+    """Makes work of values, or says in one line what is wrong with them. What a setting means is checked by the pipeline."""
 
     def __init__(self, pipe: TokenCriticPipeline, limits: Limits) -> None:
         self.pipe, self.limits = pipe, limits
-        # The kind of each setting, and its bounds; what a setting means is checked by the pipeline.
-        self._settings_of: dict[str, tuple[type, float, float]] = {
-            "sampler": (str, 0, 0),
-            "steps": (int, 1, limits.steps),
-            "temperature": (float, 0, 100),
-            "selection_noise": (float, 0, 1000),
-            "noise_kind": (str, 0, 0),
-            "critic_window": (tuple, 0, 1),
-            "early_noise": (float, 0, 1000),
-            "guidance": (float, 0, 100),
-            "candidates": (int, 1, limits.candidates),
-            "reject_by": (str, 0, 0),
-        }
 
     def generate(self, values: Mapping[str, Any]) -> Generate:
         """values: `classes` (names or numbers; all in turn if none), `num`, `seed`, and the settings."""
-        _check_names(values, "classes", "num", "seed", *self._settings_of)
+        _check_names(values, "classes", "num", "seed", *_SETTINGS)
         return self._new_images("generate", values, [values])
 
     def compare(self, values: Mapping[str, Any], variants: Sequence[Mapping[str, Any]]) -> Generate:
         """The same images in several ways. values: as for `generate`, without settings, which come in `variants`."""
-        _check_names(values, "classes", "num", "seed")
-        for variant in variants:
-            _check_names(variant, *self._settings_of)
         return self._new_images("compare", values, variants)
 
     def look(self, picture: Image.Image, values: Mapping[str, Any]) -> Change:
         """What the critic thinks of a picture. values: `class`, or none to ask the classifier."""
-        _check_names(values, "class")
-        if self.pipe.critic is None:
-            raise InputError("the model has no critic to say what it distrusts")
         return Change("look", 0, picture, self._label(values))
 
     def refine(self, picture: Image.Image, values: Mapping[str, Any]) -> Change:
         """values: `class`, `ratio`, `seed`, and the settings."""
-        _check_names(values, "class", "ratio", "seed", *self._settings_of)
-        ratio = as_number("ratio", values.get("ratio", REFINEMENT_RATIO), 0.05, 1.0)
+        _check_names(values, "class", "ratio", "seed", *_SETTINGS)
+        ratio = _as_number("ratio", values.get("ratio", REFINEMENT_RATIO), 0.05, 1.0)
         settings = self.pipe.sampling.for_refinement(**self._given_settings(values))
         self._check_work(settings, 1, ratio)
         return Change("refine", self._seed(values), picture, self._label(values), settings, ratio)
 
     def edit(self, picture: Image.Image, values: Mapping[str, Any]) -> Change:
         """values: `region` (positions of tokens, row by row), `move` ([right, down] in tokens), `class`, `seed`, settings."""
-        _check_names(values, "region", "move", "class", "seed", *self._settings_of)
+        _check_names(values, "region", "move", "class", "seed", *_SETTINGS)
         (height, width), settings = grid_of(self.pipe.tokenizer), self._settings(values)
         if settings.candidates > 1:
             raise InputError(f"candidates is {settings.candidates}; an edit is made without rejection, with 1")
         self._check_work(settings, 1)
-        positions = _as_integers("region", values.get("region") or [], [(0, height * width - 1)] * height * width)
-        moves = _as_integers("move", values.get("move") or [0, 0], [(1 - width, width - 1), (1 - height, height - 1)])
-        if len(moves) != 2:
-            raise InputError(f"move has {len(moves)} entries; expected two, how far right and how far down")
-        if not positions and not any(moves):
-            raise InputError("region is empty and nothing is moved; mark at least one token to resample")
+        region, move = _as_list("region", values.get("region") or [], height * width), values.get("move") or (0, 0)
+        if len(_as_list("move", move, 2)) != 2:
+            raise InputError(f"move has {len(move)} entries; expected two, how far right and how far down")
+        right = as_integer("move", move[0], 1 - width, width - 1)
+        down = as_integer("move", move[1], 1 - height, height - 1)
         marked = torch.zeros(height * width, dtype=torch.bool)
-        marked[positions] = True
+        marked[[as_integer("region", position, 0, height * width - 1) for position in region]] = True
+        if not marked.any() and not right and not down:
+            raise InputError("region is empty and nothing is moved; mark at least one token to resample")
         seed, label = self._seed(values), self._label(values)
-        return Change("edit", seed, picture, label, settings, region=marked, move=(moves[0], moves[1]))
+        return Change("edit", seed, picture, label, settings, region=marked, move=(right, down))
 
     def _new_images(self, kind: str, values: Mapping[str, Any], variants: Sequence[Mapping[str, Any]]) -> Generate:
         num = as_integer("num", values.get("num", 16), 1, self.limits.images)
-        known, classes = self.pipe.generator.num_classes, values.get("classes")
-        if isinstance(classes, int | str):
-            classes = [classes]
-        if classes is not None and not isinstance(classes, list | tuple):
-            raise InputError(f"classes is {_short(classes)}; expected a list of names or numbers")
-        if classes and len(classes) > known:
-            raise InputError(f"classes has {len(classes)} entries; the model has {known}")
+        known = self.pipe.generator.num_classes
+        classes = _as_list("classes", values.get("classes") or [], known)
         turns = self._labels(classes) if classes else torch.arange(known)
         labels = turns.repeat(-(-num // len(turns)))[:num]
         chosen = tuple(self._settings(variant) for variant in variants)
@@ -130,12 +117,22 @@ class Requests:
         return dataclasses.replace(settings, sampler=settings.row(self.pipe.critic is not None).name)
 
     def _given_settings(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        given = {name: values[name] for name in self._settings_of if values.get(name) is not None}
-        return {name: _as_setting(name, value, *self._settings_of[name]) for name, value in given.items()}
+        return {name: self._setting(name, values[name]) for name in _SETTINGS if values.get(name) is not None}
+
+    def _setting(self, name: str, value: Any) -> Any:
+        if name in ("steps", "candidates"):
+            return as_integer(name, value, 1, vars(self.limits)[name])
+        if name not in _BOUNDS:
+            if not isinstance(value, str):
+                raise InputError(f"{name} is {_short(value)}; expected a word")
+            return value
+        if name in ("temperature", "critic_window") and isinstance(value, list | tuple) and len(value) == 2:
+            return tuple(_as_number(name, part, *_BOUNDS[name]) for part in value)
+        return _as_number(name, value, *_BOUNDS[name])
 
     def _check_work(self, settings: SamplingSettings, num: int, refine_ratio: float | None = None) -> None:
-        as_integer("steps", settings.steps, 1, self.limits.steps)  # a model's own defaults may lie beyond the limits
-        as_integer("candidates", settings.candidates, 1, self.limits.candidates)
+        for name in ("steps", "candidates"):  # a model's own defaults may lie beyond the limits
+            as_integer(name, vars(settings)[name], 1, vars(self.limits)[name])
         nfe = num * self.pipe.nfe(settings, refine_ratio)
         if nfe > self.limits.nfe:
             raise InputError(
@@ -144,9 +141,8 @@ class Requests:
             )
         tokens = torch.zeros(1, self.pipe.tokenizer.num_tokens, dtype=torch.int64)
         given = None if refine_ratio is None else Given(tokens, refine_ratio)
-        self.pipe.token_batches(
-            tokens[:, 0], 0, settings, given
-        )  # raises what sampling would raise, and samples nothing
+        # Raises what sampling would raise, and samples nothing.
+        self.pipe.token_batches(tokens[:, 0], 0, settings, given)
 
     def _label(self, values: Mapping[str, Any]) -> int | None:
         label = values.get("class")
@@ -177,39 +173,20 @@ def as_integer(name: str, value: Any, low: int, high: int) -> int:
     return value
 
 
-def _as_integers(name: str, value: Any, bounds: Sequence[tuple[int, int]]) -> list[int]:
-    """A list of at most as many whole numbers as there are bounds (low, high), each within its own."""
-    if not isinstance(value, list | tuple) or len(value) > len(bounds):
-        raise InputError(f"{name} is {_short(value)}; expected a list of at most {len(bounds)} integers")
-    return [as_integer(name, number, *bound) for number, bound in zip(value, bounds, strict=False)]
-
-
-def as_number(name: str, value: Any, low: float, high: float) -> float:
-    """A finite number in [low, high]."""
+def _as_number(name: str, value: Any, low: float, high: float) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not (low <= value <= high):
         raise InputError(f"{name} is {_short(value)}; expected a number from {low:g} to {high:g}")
     return float(value)
 
 
-def _as_setting(name: str, value: Any, kind: type, low: float, high: float) -> Any:
-    """A value of one kind, checked; a number may be a pair (start, end) for a temperature, and is one for `tuple`."""
-    if kind is int:
-        return as_integer(name, value, int(low), int(high))
-    if kind is str:
-        if not isinstance(value, str):
-            raise InputError(f"{name} is {_short(value)}; expected a word")
-        return value
-    if kind is float and not (name == "temperature" and isinstance(value, list | tuple)):
-        return as_number(name, value, low, high)
-    if not isinstance(value, list | tuple) or len(value) != 2:
-        raise InputError(f"{name} is {_short(value)}; expected its start and end")
-    return tuple(as_number(name, part, low, high) for part in value)
+def _as_list(name: str, value: Any, most: int) -> Sequence[Any]:
+    if not isinstance(value, list | tuple) or len(value) > most:
+        raise InputError(f"{name} is {_short(value)}; expected a list of at most {most}")
+    return value
 
 
 def _check_names(values: Mapping[str, Any], *known: str) -> None:
-    if not isinstance(values, Mapping):
-        raise InputError(f"the request is {_short(values)}; expected an object")
-    if unknown := sorted(str(name) for name in values.keys() - set(known)):
+    if unknown := sorted(values.keys() - set(known)):
         raise InputError(f"{_short(unknown[0])} is not known; choose from {', '.join(known)}")
 
 

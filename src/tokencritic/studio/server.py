@@ -3,7 +3,7 @@
 import ipaddress
 import os
 import socket
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tokencritic.errors import InputError
 from tokencritic.studio.service import Service
@@ -49,43 +49,18 @@ def build_server(service: Service, host: str, port: int, token: str | None) -> "
 
     from tokencritic.studio.api import Api
     from tokencritic.studio.guard import Guard
-    from tokencritic.studio.page import CSS, HEAD, Page, theme
+    from tokencritic.studio.page import CSS, HEAD, THEME, Page
 
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
     app.router.routes.extend(Api(service).routes())
-    mounted = gr.mount_gradio_app(
-        app,
-        Page(service).blocks,
-        path="/",
-        server_name=host,
-        server_port=port,
-        footer_links=[],
-        run_history=False,
-        allowed_paths=[],
-        show_error=False,
-        max_file_size=1,
-        ssr_mode=False,
-        enable_monitoring=False,
-        pwa=False,
-        mcp_server=False,
-        theme=theme(),
-        css=CSS,
-        head=HEAD,
-    )
+    look: dict[str, Any] = {"theme": THEME, "css": CSS, "head": HEAD, "footer_links": []}
+    private: dict[str, Any] = {"run_history": False, "show_error": False, "ssr_mode": False}
+    mounted = gr.mount_gradio_app(app, Page(service).blocks, "/", host, port, **look, **private)
     # A picture as base64 in a JSON takes a third more than its file.
     most_bytes = service.limits.upload_bytes * 4 // 3 + 2**16
     guard = Guard(mounted, token=token, loopback=is_loopback(host), port=port, most_bytes=most_bytes)
-    config = uvicorn.Config(
-        guard,
-        log_level="warning",
-        access_log=False,
-        limit_concurrency=512,
-        timeout_graceful_shutdown=2,
-        timeout_keep_alive=20,
-        ws="none",
-        server_header=False,
-    )
-    return uvicorn.Server(config)
+    bounds: dict[str, Any] = {"limit_concurrency": 512, "timeout_graceful_shutdown": 2, "timeout_keep_alive": 20}
+    return uvicorn.Server(uvicorn.Config(guard, log_level="warning", ws="none", server_header=False, **bounds))
 
 
 def listen(host: str, port: int) -> socket.socket:

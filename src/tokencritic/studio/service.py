@@ -2,11 +2,9 @@
 
 import io
 import secrets
-import sys
 import threading
 import time
 import traceback
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Literal
 
@@ -14,11 +12,11 @@ from PIL import Image
 from torch import Tensor
 
 from tokencritic.errors import InputError
-from tokencritic.image_forms import read_picture
+from tokencritic.image_forms import read_picture, to_images, to_pil
 from tokencritic.pictures.grids import image_grid
 from tokencritic.pipeline import TokenCriticPipeline
 from tokencritic.studio.requests import Limits, Requests
-from tokencritic.studio.work import Result, Work, fit, png
+from tokencritic.studio.work import Result, Work, png
 
 FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP")  # of pictures that clients may send
 State = Literal["waiting", "running", "done", "failed", "cancelled", "late"]
@@ -29,10 +27,6 @@ _SHARE_OF_TIME = 4  # decoding images that form costs at most a fourth of the ti
 
 class Busy(Exception):
     """There is no room for another job; the message says so, and what to do."""
-
-
-class Cancelled(Exception):
-    """Raised inside a job whose client no longer wants it."""
 
 
 class Job:
@@ -50,11 +44,7 @@ class Job:
         self.preview: bytes | None = None
         self.result = Result()
         self.finished, self.cancelled = threading.Event(), threading.Event()
-        self._previewed = self._preview_seconds = 0.0
-
-    @property
-    def kind(self) -> str:
-        return self.work.kind
+        self._next_preview = 0.0
 
     def carry_out(self, pipe: TokenCriticPipeline, seconds: float, clock: Callable[[], float]) -> None:
         """Do the work; whatever happens, the job is finished afterwards. seconds: how long it may take."""
@@ -62,7 +52,7 @@ class Job:
 
         def watch(done: float, total: int, tokens: Tensor | None) -> None:
             if self.cancelled.is_set():
-                raise Cancelled
+                raise InputError("cancelled")
             if clock() > end:
                 raise InputError(f"stopped after {seconds:g} s, the most a run may take; ask for less")
             self.done, self.total = done, total
@@ -72,13 +62,11 @@ class Job:
         try:
             self.result = self.work.carry_out(pipe, watch)
             self.finish("done")
-        except Cancelled:
-            self.finish("cancelled", "cancelled")
         except InputError as error:
-            self.finish("failed", str(error))
-        except Exception as error:
+            self.finish("cancelled" if self.cancelled.is_set() else "failed", str(error))
+        except Exception as error:  # a fault of ours ends one job, not the studio
+            traceback.print_exc()
             self.finish("failed", f"the run failed ({type(error).__name__}); the server's log says more")
-            raise
 
     def finish(self, state: State, message: str = "") -> None:
         self.message, self.state, self.preview = message, state, None
@@ -87,11 +75,10 @@ class Job:
     def _show(self, pipe: TokenCriticPipeline, tokens: Tensor) -> None:
         """Draw the images as they are now, but not so often that it slows the job."""
         start = time.perf_counter()
-        if start - self._previewed < _SHARE_OF_TIME * self._preview_seconds:
-            return
-        self.preview = png(image_grid(pipe.images(tokens[:_MOST_SHOWN]), scale=1))
-        self._previewed = time.perf_counter()
-        self._preview_seconds = self._previewed - start
+        if start >= self._next_preview:
+            self.preview = png(image_grid(pipe.images(tokens[:_MOST_SHOWN]), scale=1))
+            end = time.perf_counter()
+            self._next_preview = end + _SHARE_OF_TIME * (end - start)
 
 
 class Service:
@@ -114,8 +101,8 @@ class Service:
         self._changed = threading.Condition()
         self._waiting: list[Job] = []
         self._running: Job | None = None
-        self._jobs: OrderedDict[str, Job] = OrderedDict()
-        self._pictures: OrderedDict[tuple[str, str], Image.Image] = OrderedDict()  # by their client and id
+        self._jobs: dict[str, Job] = {}
+        self._pictures: dict[tuple[str, str], Image.Image] = {}  # by their client and id
         self._closed = False
         self._worker = threading.Thread(target=self._work, name="studio", daemon=True)
         self._worker.start()
@@ -125,14 +112,13 @@ class Service:
         with self._changed:
             if self._closed:
                 raise Busy("the studio is closing")
-            self._give_up_late()
-            unfinished = self._unfinished(client)
+            waiting, unfinished = self._in_time(), self._unfinished(client)
             if len(unfinished) >= self.limits.per_client:
                 raise Busy(f"busy: {len(unfinished)} of your runs are not finished; wait for them, or cancel them")
-            if len(self._waiting) >= self.limits.waiting:
-                raise Busy(f"busy: {len(self._waiting)} runs are waiting already; try again in a moment")
+            if len(waiting) >= self.limits.waiting:
+                raise Busy(f"busy: {len(waiting)} runs are waiting already; try again in a moment")
             job = Job(client, work, self._clock())
-            self._waiting.append(job)
+            waiting.append(job)
             self._jobs[job.id] = job
             finished = [old.id for old in self._jobs.values() if old.finished.is_set()]
             for job_id in finished[: max(0, len(finished) - self.limits.kept_runs)]:
@@ -143,8 +129,8 @@ class Service:
     def ahead(self, job: Job) -> int:
         """How many jobs come before this one; 0 if it is running or finished. Also gives up jobs that waited too long."""
         with self._changed:
-            self._give_up_late()
-            return self._waiting.index(job) + (self._running is not None) if job in self._waiting else 0
+            waiting = self._in_time()
+            return waiting.index(job) + (self._running is not None) if job in waiting else 0
 
     def find(self, client: str, job_id: str) -> Job:
         """A job of this client."""
@@ -154,16 +140,15 @@ class Service:
         return job
 
     def latest(self, client: str, kind: str) -> Job | None:
-        """The client's last job of a kind."""
+        """The client's last job of a kind, unless it came to nothing."""
         with self._changed:
-            return next(
-                (job for job in reversed(self._jobs.values()) if (job.client, job.kind) == (client, kind)), None
-            )
+            jobs = [job for job in self._jobs.values() if (job.client, job.work.kind) == (client, kind)]
+        return jobs[-1] if jobs and jobs[-1].state in ("waiting", "running", "done") else None
 
     def cancel(self, client: str, kind: str) -> int:
         """Give up the client's unfinished jobs of a kind, and nobody else's. Returns how many there were."""
         with self._changed:
-            jobs = [job for job in self._unfinished(client) if job.kind == kind]
+            jobs = [job for job in self._unfinished(client) if job.work.kind == kind]
             for job in jobs:
                 if job is self._running:
                     job.cancelled.set()
@@ -173,18 +158,20 @@ class Service:
             return len(jobs)
 
     def read_upload(self, data: bytes) -> Image.Image:
-        """A file's bytes as a picture of the model's size."""
+        """A file's bytes as a picture as the model sees it: the middle square, at its size and in its colours."""
         if not 0 < len(data) <= self.limits.upload_bytes:
             raise InputError(f"the picture has {len(data)} bytes; expected 1 to {self.limits.upload_bytes}")
-        return fit(self.pipe, read_picture(io.BytesIO(data), "the picture", self.limits.upload_pixels, FORMATS))
+        picture = read_picture(io.BytesIO(data), "the picture", self.limits.upload_pixels, FORMATS)
+        pixels = to_images(picture, self.pipe.tokenizer.image_size, self.pipe.tokenizer.channels)
+        return to_pil(pixels[0].permute(1, 2, 0).numpy())
 
     def keep_picture(self, client: str, image: Image.Image) -> str:
-        """Keep a picture to refine or edit, at the model's size; returns its id. image: of any size, mode L or RGB."""
-        picture_id, image = secrets.token_urlsafe(16), fit(self.pipe, image)
+        """Keep a picture of the model's size, to refine or edit; returns its id."""
+        picture_id = secrets.token_urlsafe(16)
         with self._changed:
             self._pictures[client, picture_id] = image
             while len(self._pictures) > self.limits.kept_pictures:
-                self._pictures.popitem(last=False)
+                del self._pictures[next(iter(self._pictures))]
         return picture_id
 
     def picture(self, client: str, picture_id: str) -> Image.Image:
@@ -193,10 +180,6 @@ class Service:
         if picture is None:
             raise InputError("there is no picture yet; upload one, or take one that you made")
         return picture
-
-    def command(self, job: Job, number: int = 0) -> str:
-        """The command line that makes one of the image sets of a finished job."""
-        return job.work.command(self.pipe, self.model, job.result.sets[number])
 
     def close(self) -> None:
         """Cancel everything and end the worker."""
@@ -212,27 +195,21 @@ class Service:
     def _work(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._waiting or self._closed)
+                self._running = None
+                self._changed.wait_for(lambda: self._in_time() or self._closed)
                 if self._closed:
                     return
-                self._give_up_late()
-                if not self._waiting:
-                    continue
                 job = self._running = self._waiting.pop(0)
-            try:
-                job.carry_out(self.pipe, self.limits.run_seconds, self._clock)
-            except Exception:  # a fault of ours ends one job, not the studio
-                traceback.print_exc(file=sys.stderr)
-            with self._changed:
-                self._running = None
+            job.carry_out(self.pipe, self.limits.run_seconds, self._clock)
 
     def _unfinished(self, client: str) -> list[Job]:
         """The client's jobs that wait or run. The caller holds the lock."""
         return [job for job in (*self._waiting, self._running) if job is not None and job.client == client]
 
-    def _give_up_late(self) -> None:
-        """Finish the jobs that have waited too long. The caller holds the lock."""
+    def _in_time(self) -> list[Job]:
+        """Finish the jobs that have waited too long; returns those that still wait. The caller holds the lock."""
         now, bound = self._clock(), self.limits.wait_seconds
         for job in [job for job in self._waiting if now - job.submitted > bound]:
             self._waiting.remove(job)
             job.finish("late", f"gave up after waiting {bound:g} s for other runs; try again in a moment")
+        return self._waiting

@@ -7,7 +7,7 @@ from html import escape
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageOps
 from torch import Tensor
 
 from tokencritic.errors import InputError
@@ -47,7 +47,7 @@ def finished(service: Service, job: Job) -> str:
     if job.state != "done":
         return note(job.message[:1].upper() + job.message[1:], "status" if job.state == "cancelled" else "alert")
     show = {"generate": _images, "compare": _comparison, "look": _look, "refine": _change, "edit": _change}
-    return show[job.kind](service, job)
+    return show[job.work.kind](service, job)
 
 
 def _images(service: Service, job: Job, number: int = 0) -> str:
@@ -57,10 +57,9 @@ def _images(service: Service, job: Job, number: int = 0) -> str:
     facts = f"{count} image{'s' if count > 1 else ''} in {made.seconds:.1f} s, {made.nfe} NFE"
     if made.mean_score is not None:
         facts += f", the critic's mean score {made.mean_score:.3f}"
-    links = [f'<a href="{base}/images.png" download="images.png">PNG of all</a>']
-    if made.trace is not None:
-        links.append(f'<a href="{base}/steps.gif" download="steps.gif">GIF of the steps</a>')
-    links.append(f'<a class="tc-one" href="{base}/image_0.png" download>PNG of the chosen one</a>')
+    links = _link(f"{base}/images.png", "PNG of all")
+    links += _link(f"{base}/steps.gif", "GIF of the steps") if made.trace is not None else ""
+    links += _link(f"{base}/image_0.png", "PNG of the chosen one")
     buttons = []
     for index, name in enumerate(service.pipe.names(made.labels)):
         label = escape(f"{name}, seed {job.work.seed + index}")
@@ -70,46 +69,47 @@ def _images(service: Service, job: Job, number: int = 0) -> str:
             f"<span>{escape(name)}</span></button>"
         )
     gallery = f'<div class="tc-gallery" role="group" aria-label="images">{"".join(buttons)}</div>'
-    return _result(
-        service, job, number, f'{note(facts + ".")}{gallery}<p class="tc-links">Download: {" ".join(links)}</p>'
-    )
+    return _result(service, job, number, note(facts + ".") + gallery, links)
 
 
-def _result(service: Service, job: Job, number: int, shown: str) -> str:
-    """What is shown of an image set, with its steps and its command."""
-    made, base, command = job.result.sets[number], f"studio/runs/{job.id}/{number}", service.command(job, number)
+def _result(service: Service, job: Job, number: int, shown: str, links: str) -> str:
+    """What is shown of an image set, with its downloads, its steps and its command."""
+    made, base = job.result.sets[number], f"studio/runs/{job.id}/{number}"
+    command = job.work.command(service.pipe, service.model, made)
     if command:
         command = (
             '<details class="tc-command" open><summary>The command that makes the same</summary><div><code tabindex="0">'
             f'{escape(command)}</code><button type="button" onclick="studio.copy(this)">Copy</button></div></details>'
         )
-    opening = f'<div class="tc-result" data-base="{base}" data-run="{job.id}" data-chosen="0">'
-    return opening + shown + _steps(service.pipe, made, base) + command + "</div>"
+    return (
+        f'<div class="tc-result" data-base="{base}" data-run="{job.id}" data-chosen="0">{shown}'
+        f'<p class="tc-links">Download: {links}</p>{_steps(service.pipe, made, base)}{command}</div>'
+    )
+
+
+def _link(address: str, text: str, file: str = "") -> str:
+    """A download. file: its name, that of the address if not given."""
+    return f'<a href="{address}" download="{file}">{text}</a> '
 
 
 def _steps(pipe: TokenCriticPipeline, made: ImageSet, base: str) -> str:
     """The steps of the chosen image under one slider."""
-    known = [step_facts(made, image) for image in range(len(made.images))]
-    if not known or not known[0]:
+    facts = [step_facts(made, image) for image in range(len(made.images))]
+    if not facts[0]:
         return note("Steps are shown of images on a grid of tokens that were not chosen among candidates.")
-    count, tokens = len(known[0]), made.tokens.shape[1]
+    count = len(facts[0])
     at = (count - 1) // 2  # half done: there is most to see
     panels = "".join(
         f'<figure><div class="tc-panel" role="img" aria-label="{escape(name)}" data-row="{row}" style="--row:{row}; '
         f'background-image:url({base}/steps_0.png)"></div><figcaption>{escape(name)}</figcaption></figure>'
         for row, name in enumerate(_traced_run(pipe, made).rows)
     )
-    number, hidden, remasked = known[0][at]
-    told = f"step {number}: nothing hidden any more"  # as `page.js` says it of the other steps
-    if hidden:
-        told = f"step {number}: {hidden} of {tokens} tokens hidden next, {remasked} of them re-masked"
-    facts = escape(json.dumps(known, separators=(",", ":")))
     return (
-        f'<section class="tc-viewer" aria-label="steps" data-tokens="{tokens}" data-facts="{facts}" '
+        f'<section class="tc-viewer" aria-label="steps" data-facts="{escape(json.dumps(facts))}" '
         f'style="--steps:{count}; --at:{at}"><div class="tc-panels">{panels}</div>'
         f'<div class="tc-slide"><label>Step <input type="range" min="0" max="{count - 1}" value="{at}" '
         'oninput="studio.step(this)"></label><button type="button" onclick="studio.play(this)">Play</button></div>'
-        f'<output class="tc-facts">{told}</output>{_LEGEND}</section>'
+        f'<output class="tc-facts">{facts[0][at]}</output>{_LEGEND}</section>'
     )
 
 
@@ -137,7 +137,8 @@ def _look(service: Service, job: Job) -> str:
 
 def _change(service: Service, job: Job) -> str:
     """A picture before and after under one slider, the region resampled, their scores, and the steps between."""
-    pipe, base, before, after = service.pipe, f"studio/runs/{job.id}/0", job.result.before, job.result.sets[0]
+    pipe, given, before, after = service.pipe, job.result.given, job.result.before, job.result.sets[0]
+    assert given is not None
     assert before is not None
     changed = int((before.tokens != after.tokens).sum())
     name, figures = pipe.names(after.labels)[0], {}
@@ -153,11 +154,9 @@ def _change(service: Service, job: Job) -> str:
         '<input type="range" min="0" max="100" value="50" aria-label="how much of the picture before is shown" '
         'oninput="studio.wipe(this)"> after</label></div>'
     )
-    links = (
-        f'<p class="tc-links">Download: <a href="{base}/image_0.png" download="result.png">PNG of the result</a> '
-        f'<a href="{base}/given.png" download="picture.png">PNG of the picture given</a></p>'
-    )
-    return _result(service, job, 0, note(text + ".") + wipe + _figures(figures) + links)
+    links = _link(f"studio/runs/{job.id}/0/image_0.png", "PNG of the result", "result.png")
+    links += _link(_data_uri(png(given)), "PNG of the picture given", "picture.png")
+    return _result(service, job, 0, note(text + ".") + wipe + _figures(figures), links)
 
 
 def _figures(sources: dict[str, str]) -> str:
@@ -178,14 +177,15 @@ def file_chooser(tab: str) -> str:
     )
 
 
-def canvas(pipe: TokenCriticPipeline, picture: bytes) -> str:
+def canvas(pipe: TokenCriticPipeline, picture: Image.Image) -> str:
     """A picture under a grid of its tokens, to be painted with a pointer or with arrow keys and space."""
     rows, columns = grid_of(pipe.tokenizer)
+    whole = _data_uri(png(ImageOps.expand(picture, pipe.tokenizer.margin)))  # which tokens divide evenly
     cells = "".join(f'<div role="gridcell" class="tc-cell" data-i="{i}"></div>' for i in range(rows * columns))
     return (
         '<p id="tc-how">Paint what is to be resampled: drag, or use the arrow keys and the space bar.</p>'
         f'<div class="tc-canvas" role="grid" aria-label="region to resample" aria-describedby="tc-how" tabindex="0" '
-        f'data-rows="{rows}" data-columns="{columns}" style="--columns:{columns}; background-image:url({_data_uri(picture)})" '
+        f'data-rows="{rows}" data-columns="{columns}" style="--columns:{columns}; background-image:url({whole})" '
         'onpointerdown="studio.paint(event)" onpointermove="studio.paint(event)" onkeydown="studio.key(event)">'
         f'{cells}</div><p class="tc-links"><button type="button" onclick="studio.mark(this, \'none\')">Clear</button> '
         '<button type="button" onclick="studio.mark(this, \'all\')">All</button> '
@@ -215,18 +215,19 @@ def animation(pipe: TokenCriticPipeline, made: ImageSet) -> bytes:
         return file.read_bytes()
 
 
-def step_facts(made: ImageSet, image: int) -> list[tuple[int, int, int]]:
-    """Each step of an image: its number, from 1 on, and how many tokens are hidden and re-masked; [] if not known."""
-    steps = made.trace.steps if made.trace is not None else []
-    if not steps or image >= len(steps[0].proposal):
-        return []
-    return [(step.index, int(step.hidden[image].sum()), int(step.remasked[image].sum())) for step in steps]
+def step_facts(made: ImageSet, image: int) -> list[str]:
+    """What each step of an image did, in words; [] if not known."""
+    facts = []
+    for step in made.trace.steps if made.trace is not None else []:
+        if image < len(step.hidden):
+            hidden, remasked = int(step.hidden[image].sum()), int(step.remasked[image].sum())
+            text = f"{hidden} of {made.tokens.shape[1]} tokens hidden next, {remasked} of them re-masked"
+            facts.append(f"step {step.index}: {text if hidden else 'nothing hidden any more'}")
+    return facts
 
 
 def steps_sheet(pipe: TokenCriticPipeline, made: ImageSet, image: int) -> Image.Image:
     """Every step of one image in one picture: a column for each step, a row each for proposal, scores and hidden tokens."""
-    if not step_facts(made, image):
-        raise InputError("the steps of this image are not known")
     run = _traced_run(pipe, made)
     rows = step_panels(run.steps, [image], pipe.tokenizer, _ROOM, run.scale)[:, :, 0]
     return Image.fromarray(np.concatenate([np.concatenate(list(row), axis=1) for row in rows]))

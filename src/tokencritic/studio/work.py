@@ -4,7 +4,7 @@ import io
 import shlex
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,7 +12,7 @@ from PIL import Image
 from torch import Tensor
 
 from tokencritic.contracts import Proposal
-from tokencritic.image_forms import to_images, to_pil
+from tokencritic.image_forms import to_images
 from tokencritic.pictures.steps import MOST_IMAGES
 from tokencritic.pipeline import Given, TokenCriticPipeline
 from tokencritic.sampling.settings import REFINEMENT_RATIO, SamplingSettings
@@ -54,7 +54,7 @@ class Result:
     sets: tuple[ImageSet, ...] = ()
     given: Image.Image | None = None
     before: ImageSet | None = None
-    region: Tensor | None = field(default=None, compare=False)
+    region: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -81,8 +81,8 @@ class Generate(Work):
     variants: tuple[SamplingSettings, ...]
 
     def carry_out(self, pipe: TokenCriticPipeline, watch: Watcher) -> Result:
-        steps = _Steps(watch, self.variants, len(self.labels))
-        return Result(tuple(_make(pipe, self.labels, self.seed, settings, steps) for settings in self.variants))
+        maker = _Maker(pipe, watch, self.labels, *self.variants)
+        return Result(tuple(maker.make(self.seed, settings) for settings in self.variants))
 
     def command(self, pipe: TokenCriticPipeline, model: str, made: ImageSet) -> str:
         words = ["sample", model, "--num", str(len(self.labels)), "--seed", str(self.seed)]
@@ -109,17 +109,19 @@ class Change(Work):
 
     def carry_out(self, pipe: TokenCriticPipeline, watch: Watcher) -> Result:
         watch(0, 1, None)
-        picture, region, tokens = self.picture, self.region, pipe.encode(self.picture)
+        tokenizer, region, tokens = pipe.tokenizer, self.region, pipe.encode(self.picture)
         # The classifier is asked about the picture as it was given, whole.
         labels = pipe.classify(tokens) if self.label is None else torch.tensor([self.label])
         if region is not None:
-            picture, bare = moved_picture(pipe, picture, self.move)
-            tokens, region = pipe.encode(picture), region | bare
+            pixels = to_images(self.picture, tokenizer.image_size, tokenizer.channels)
+            side, (right, down) = regions.token_side(tokenizer), self.move
+            moved, bare = regions.move(pixels, right * side, down * side)
+            tokens, region = pipe.encode(moved), region | regions.tokens_touched(bare, tokenizer)
         before = _image_set(pipe, self.settings or pipe.defaults, labels, tokens)
         if self.settings is None:
             return Result((), self.picture, before)
-        given = Given(tokens, self.ratio, region)
-        after = _make(pipe, labels, self.seed, self.settings, _Steps(watch, [self.settings]), given)
+        maker = _Maker(pipe, watch, labels, self.settings)
+        after = maker.make(self.seed, self.settings, Given(tokens, self.ratio, region))
         return Result((after,), self.picture, before, region)
 
     def command(self, pipe: TokenCriticPipeline, model: str, made: ImageSet) -> str:
@@ -129,48 +131,37 @@ class Change(Work):
         return _command([*words, "--ratio", repr(self.ratio), "--seed", str(self.seed)], pipe, made.settings)
 
 
-class _Steps:
-    """Given to a pipeline as `on_step=`: the steps are told to a watcher, and those of the first images recorded.
+class _Maker:
+    """Makes images of the labels (b,) for one job: tells a watcher of each step, and records those of the first images.
 
-    variants: the settings of the whole job, each of which is begun with `begin`. num: how many images each of them makes.
-    A step of a batch counts by the batch's share of all images and candidates.
+    variants: all settings that `make` will be called with.
     """
 
-    def __init__(self, watch: Watcher, variants: Sequence[SamplingSettings], num: int = 1) -> None:
-        self.watch, self.num, self.alone = watch, num, len(variants) == 1
+    def __init__(self, pipe: TokenCriticPipeline, watch: Watcher, labels: Tensor, *variants: SamplingSettings) -> None:
+        self.pipe, self.watch, self.labels, self.alone = pipe, watch, labels, len(variants) == 1
         self.total, self.done = sum(settings.steps for settings in variants), 0.0
 
-    def begin(self, settings: SamplingSettings) -> None:
+    def make(self, seed: int, settings: SamplingSettings, given: Given | None = None) -> ImageSet:
+        """New images, or given ones refined or edited, with their cost."""
         self.trace = Trace(MOST_IMAGES) if settings.candidates == 1 else None  # of several, the chosen one is not known
-        self._rows, self._index = self.num * settings.candidates, 0
+        self._rows, self._index = len(self.labels) * settings.candidates, 0
+        start = time.perf_counter()
+        tokens = self.pipe.sample_tokens(self.labels, seed, settings, given, on_step=self._watch_step)
+        seconds = time.perf_counter() - start
+        nfe = self.pipe.nfe(settings, given.ratio if given is not None and given.region is None else None)
+        trace = self.trace if self.pipe.tokenizer.grid else None
+        return _image_set(self.pipe, settings, self.labels, tokens, trace, nfe, seconds)
 
-    def __call__(self, proposal: Proposal, scores: Tensor | None, mask: Tensor) -> None:
+    def _watch_step(self, proposal: Proposal, scores: Tensor | None, mask: Tensor) -> None:
         if self.trace is not None:
             self.trace(proposal, scores, mask)
         index = proposal.step.index
         since = self._index if index > self._index else 0  # a step that is not later belongs to the next batch
+        # A step of a batch counts by the batch's share of all images and candidates.
         self.done, self._index = self.done + (index - since) * len(proposal.tokens) / self._rows, index
         # Images are not decoded on the way where times are compared.
         shown = self.alone and self.trace is not None
         self.watch(round(self.done, 6), self.total, proposal.tokens if shown else None)
-
-
-def _make(
-    pipe: TokenCriticPipeline,
-    labels: Tensor,
-    seed: int,
-    settings: SamplingSettings,
-    steps: _Steps,
-    given: Given | None = None,
-) -> ImageSet:
-    """New images, or given ones refined or edited, with their cost."""
-    steps.begin(settings)
-    start = time.perf_counter()
-    tokens = pipe.sample_tokens(labels, seed, settings, given, on_step=steps)
-    seconds = time.perf_counter() - start
-    refine_ratio = given.ratio if given is not None and given.region is None else None
-    trace = steps.trace if pipe.tokenizer.grid else None
-    return _image_set(pipe, settings, labels, tokens, trace, pipe.nfe(settings, refine_ratio), seconds)
 
 
 def _image_set(
@@ -186,20 +177,6 @@ def png(image: Image.Image) -> bytes:
     file = io.BytesIO()
     image.save(file, "PNG")
     return file.getvalue()
-
-
-def fit(pipe: TokenCriticPipeline, picture: Image.Image) -> Image.Image:
-    """The middle square of a picture at the model's size, in its colours: all that the model sees of it."""
-    pixels = to_images(picture, pipe.tokenizer.image_size, pipe.tokenizer.channels)
-    return to_pil(pixels[0].permute(1, 2, 0).numpy())
-
-
-def moved_picture(pipe: TokenCriticPipeline, picture: Image.Image, move: tuple[int, int]) -> tuple[Image.Image, Tensor]:
-    """The picture moved right and down by whole tokens, and which tokens (n,) then show what was not there."""
-    tokenizer, side = pipe.tokenizer, regions.token_side(pipe.tokenizer)
-    pixels = to_images(picture, tokenizer.image_size, tokenizer.channels)
-    moved, bare = regions.move(pixels, move[0] * side, move[1] * side)
-    return to_pil(moved[0].permute(1, 2, 0).numpy()), regions.tokens_touched(bare, tokenizer)
 
 
 def class_word(label: int, class_names: Sequence[str]) -> str:
