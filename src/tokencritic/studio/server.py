@@ -54,7 +54,8 @@ def build_server(service: Service, host: str, port: int, token: str | None) -> "
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
     app.router.routes.extend(Api(service).routes())
     look: dict[str, Any] = {"theme": THEME, "css": CSS, "head": HEAD, "footer_links": []}
-    private: dict[str, Any] = {"run_history": False, "show_error": False, "ssr_mode": False}
+    private: dict[str, Any] = {"run_history": False, "show_error": False, "ssr_mode": False, "allowed_paths": []}
+    private |= {"max_file_size": 1, "enable_monitoring": False, "pwa": False, "mcp_server": False}
     mounted = gr.mount_gradio_app(app, Page(service).blocks, "/", host, port, **look, **private)
     # A picture as base64 in a JSON takes a third more than its file.
     most_bytes = service.limits.upload_bytes * 4 // 3 + 2**16
