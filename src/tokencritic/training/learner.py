@@ -23,14 +23,10 @@ def make_optimizer(model: nn.Module, settings: OptimizerSettings) -> torch.optim
         {"params": [p for p in wanted if p.ndim >= 2], "weight_decay": settings.weight_decay},
         {"params": [p for p in wanted if p.ndim < 2], "weight_decay": 0.0},
     ]
-    groups = [group for group in groups if group["params"]]
     optimizer = torch.optim.AdamW(groups, lr=settings.learning_rate, betas=settings.betas, fused=True)
     for parameter in wanted:
-        optimizer.state[parameter] = {
-            "step": torch.zeros((), device=parameter.device),
-            "exp_avg": torch.zeros_like(parameter),
-            "exp_avg_sq": torch.zeros_like(parameter),
-        }
+        moments = {name: torch.zeros_like(parameter) for name in ("exp_avg", "exp_avg_sq")}
+        optimizer.state[parameter] = {"step": torch.zeros((), device=parameter.device), **moments}
     return optimizer
 
 
@@ -50,35 +46,27 @@ def scale_gradients(model: nn.Module, factor: Tensor, clip: float) -> Tensor:
 
 
 class Average:
-    """The exponential moving average of a model's parameters and float buffers. The model must stay where it is."""
+    """The exponential moving average of a model's weights. The model must stay where it is."""
 
     def __init__(self, model: nn.Module, decay: float) -> None:
-        self.decay = decay
-        self._model = dict(model.state_dict())  # the model's own tensors, not copies
-        self.values = {name: value.detach().clone() for name, value in self._model.items()}
-        moving = [name for name, value in self._model.items() if value.is_floating_point()]
-        self._pairs = [local(self.values[n]) for n in moving], [local(self._model[n]) for n in moving]
+        own, self.decay = model.state_dict(), decay
+        self.values = {name: value.clone() for name, value in own.items()}
+        self._own, self._averages = ([local(value) for value in state.values()] for state in (own, self.values))
 
-    @torch.no_grad()
     def update(self, step: int) -> None:
         """step: counts from 0. The decay is min(decay, (1 + step) / (10 + step))."""
         decay = min(self.decay, (1 + step) / (10 + step))
-        torch._foreach_lerp_(*self._pairs, 1 - decay)  # pyright: ignore[reportPrivateImportUsage]
+        torch._foreach_lerp_(self._averages, self._own, 1 - decay)  # pyright: ignore[reportPrivateImportUsage]
 
     @contextmanager
     def applied(self) -> Iterator[None]:
         """The model holds the average inside of this, and its own values again after it."""
-        own = {name: value.detach().clone() for name, value in self._model.items()}
-        self._fill(self.values)
+        kept = [value.clone() for value in self._own]
+        torch._foreach_copy_(self._own, self._averages)  # pyright: ignore[reportPrivateImportUsage]
         try:
             yield
         finally:
-            self._fill(own)
-
-    @torch.no_grad()
-    def _fill(self, values: dict[str, Tensor]) -> None:
-        for name, value in self._model.items():
-            value.copy_(values[name])
+            torch._foreach_copy_(self._own, kept)  # pyright: ignore[reportPrivateImportUsage]
 
 
 class Learner:
@@ -88,7 +76,7 @@ class Learner:
     """
 
     def __init__(
-        self, task: Task[Any], optimization: OptimizerSettings, settings: TrainingSettings, ranks: Ranks
+        self, task: Task, optimization: OptimizerSettings, settings: TrainingSettings, ranks: Ranks
     ) -> None:
         self.task, self.optimization, self.settings, self.ranks = task, optimization, settings, ranks
         task.to(ranks.device)
@@ -100,10 +88,8 @@ class Learner:
         self.network = distribute(model, ranks, settings.distribution)
         self.optimizer = make_optimizer(model, optimization)
         self.average = Average(model, optimization.ema)
-        moments = optimizer_tensors(model, self.optimizer)
-        self.state = named(
-            model=model.state_dict(), average=self.average.values, optimizer=moments, task=task.state_dict()
-        )
+        own = {"model": model.state_dict(), "average": self.average.values}
+        self.state = named(**own, optimizer=optimizer_tensors(model, self.optimizer), task=task.state_dict())
 
     def backward(self, rows: Tensor, step: int) -> tuple[Tensor, dict[str, Tensor]]:
         """Compute the gradients of a step, part by part. rows: those of all ranks.
@@ -115,8 +101,8 @@ class Learner:
         torch.manual_seed(int(example_seeds(self.settings.seed, step, rank)))  # for dropout
         total, gathered = torch.zeros(2, device=self.ranks.device), []  # the sum of the losses, and how many they are
         parts = rows[self.ranks.rank :: self.ranks.size].chunk(self.settings.accumulation)
-        for place, part in enumerate(parts):
-            with self._synchronized(place == len(parts) - 1):
+        for part in parts:
+            with self._synchronized(part is parts[-1]):
                 with self._precision():
                     loss = self.task.loss(self.network, part, step)
                 value = loss.values.float().sum()
@@ -161,9 +147,6 @@ class Learner:
 
     def gathered(self) -> dict[str, Tensor]:
         """A copy of `state` on the CPU, put together from all ranks; empty on all but the first."""
-        copies: dict[str, Tensor] = {}
-        for name, tensor in self.state.items():
-            value = whole(tensor.detach())
-            if self.ranks.first:
-                copies[name] = value.to("cpu", copy=True, memory_format=torch.contiguous_format)
-        return copies
+        values = ((name, whole(tensor.detach())) for name, tensor in self.state.items())  # by all ranks, one at a time
+        contiguous = torch.contiguous_format
+        return {n: v.to("cpu", copy=True, memory_format=contiguous) for n, v in values if self.ranks.first}

@@ -31,7 +31,7 @@ _FIRST_STEPS = 10  # whose mean loss later ones are held against
 
 
 def train(
-    task: Task[Any],
+    task: Task,
     run: Path,
     optimization: OptimizerSettings,
     settings: TrainingSettings,
@@ -60,7 +60,7 @@ class _Run:
     """
 
     def __init__(
-        self, task: Task[Any], run: Path, optimization: OptimizerSettings, settings: TrainingSettings, ranks: Ranks
+        self, task: Task, run: Path, optimization: OptimizerSettings, settings: TrainingSettings, ranks: Ranks
     ) -> None:
         self.task, self.optimization, self.settings, self.ranks = task, optimization, settings, ranks
         parts = ranks.size * settings.accumulation
@@ -146,9 +146,7 @@ class _Run:
         if logged:
             means = self.ranks.total(torch.stack([*numbers.values()])) / self.ranks.size if numbers else []
             facts = {"loss": seen[0], "norm": seen[1], "rate": self.optimization.rate(share)}
-            facts |= {"seconds": round(self.seconds, 1)} | {
-                name: float(value) for name, value in zip(numbers, means, strict=True)
-            }
+            facts |= {"seconds": round(self.seconds, 1), **dict(zip(numbers, map(float, means), strict=True))}
             self.folder.log("training", step, facts, {})
         return seen[0]
 

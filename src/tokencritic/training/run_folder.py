@@ -32,7 +32,7 @@ from tokencritic.pipeline_folder import KINDS
 from tokencritic.training.settings import TrainingSettings
 from tokencritic.training.task import Task
 
-RUN, NOTES, STATE = "run.json", "checkpoint.json", "state.safetensors"
+RUN, CHECKPOINTS, NOTES, STATE = "run.json", "checkpoints", "checkpoint.json", "state.safetensors"
 _NUM_NEWEST = 2  # checkpoints that are kept: one more than needed, in case the newest is damaged
 _AVERAGE = "average."  # before the names of the averaged weights in a checkpoint
 
@@ -48,69 +48,99 @@ def read_run(folder: Path) -> tuple[str, dict[str, Any]]:
     return values["name"], values["facts"]
 
 
-class Checkpoints:
-    """The checkpoints of one run, for the one process that writes them.
+def write_checkpoint(run: Path, state: dict[str, Tensor], notes: dict[str, Any], keep_every: int) -> None:
+    """Write a checkpoint. state: whole tensors that nobody changes. notes: JSON values, `step` among them.
 
-    keep_every: steps of which a checkpoint is kept for good, 0 is none. Otherwise the newest two are kept and the one with
-    the lowest `validation_loss` in its notes.
+    Of the others the newest is kept, the one with the lowest `validation_loss`, and those of every `keep_every` steps.
     """
+    path = run / CHECKPOINTS / f"{notes['step']:09}"
+    partial = path.with_name(path.name + ".partial")
+    try:
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        safetensors.torch.save_file(state, partial / STATE)
+        text = json.dumps({**notes, "digest": _digest(partial / STATE, notes)}, indent=1)
+        (partial / NOTES).write_text(text, encoding="utf-8")
+        shutil.rmtree(path, ignore_errors=True)  # the same step of a run that was set back by damage
+        partial.rename(path)
+        for old in set(_steps(path.parent)[_NUM_NEWEST:]) - {_best(path.parent)}:
+            if not (keep_every and int(old.name) % keep_every == 0):
+                shutil.rmtree(old)
+    except (OSError, safetensors.SafetensorError) as error:
+        shutil.rmtree(partial, ignore_errors=True)
+        last = f"; {path.parent} still has the ones before" if _steps(path.parent) else ""
+        raise InputError(f"{path} could not be written: {error}{last}") from error
 
-    def __init__(self, run: Path, keep_every: int) -> None:
-        self.folder, self.keep_every = run / "checkpoints", keep_every
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
-        self._pending: Future[None] | None = None
 
-    def save(self, state: dict[str, Tensor], notes: dict[str, Any]) -> None:
-        """Start to write a checkpoint. state: whole tensors that nobody changes. notes: JSON values, `step` among them."""
-        self.wait()
-        self._pending = self._pool.submit(self._write, self.folder / f"{notes['step']:09}", state, notes)
+def newest_checkpoint(run: Path) -> dict[str, Any] | None:
+    """The notes of the newest checkpoint that is whole, None if there is none. A damaged one is reported and set aside.
 
-    def wait(self) -> None:
-        """Wait for what is being written. An error in writing it is raised here."""
-        pending, self._pending = self._pending, None
-        if pending is not None:
-            pending.result()
-
-    def _write(self, path: Path, state: dict[str, Tensor], notes: dict[str, Any]) -> None:
-        partial = path.with_name(path.name + ".partial")
+    What a killed process left unfinished is removed.
+    """
+    for partial in (run / CHECKPOINTS).glob("*.partial"):
+        shutil.rmtree(partial, ignore_errors=True)
+    for path in _steps(run / CHECKPOINTS):
         try:
-            shutil.rmtree(partial, ignore_errors=True)
-            partial.mkdir(parents=True)
-            safetensors.torch.save_file(state, partial / STATE)
-            text = json.dumps({**notes, "digest": _digest(partial / STATE, notes)}, indent=1)
-            (partial / NOTES).write_text(text, encoding="utf-8")
-            shutil.rmtree(path, ignore_errors=True)  # the same step of a run that was set back by damage
-            partial.rename(path)
-            self._prune()
-        except (OSError, safetensors.SafetensorError) as error:
-            shutil.rmtree(partial, ignore_errors=True)
-            last = f"; {self.folder} still has the ones before" if _steps(self.folder) else ""
-            raise InputError(f"{path} could not be written: {error}{last}") from error
+            return _verified(path)
+        except InputError as error:
+            print(f"{error}; it is set aside and the one before is looked for", flush=True)
+            aside = path.with_name(path.name + ".damaged")
+            shutil.rmtree(aside, ignore_errors=True)
+            path.rename(aside)
+    return None
 
-    def newest(self) -> dict[str, Any] | None:
-        """The notes of the newest checkpoint that is whole, None if there is none. A damaged one is reported and set aside.
 
-        What a killed process left unfinished is removed.
-        """
-        self.wait()
-        for partial in self.folder.glob("*.partial"):
-            shutil.rmtree(partial, ignore_errors=True)
-        for path in _steps(self.folder):
-            try:
-                return _verified(path)
-            except InputError as error:
-                print(f"{error}; it is set aside and the one before is looked for", flush=True)
-                aside = path.with_name(path.name + ".damaged")
-                shutil.rmtree(aside, ignore_errors=True)
-                path.rename(aside)
-        return None
+def best_checkpoint(run: Path) -> Path:
+    """The checkpoint of a run with the lowest validation loss."""
+    best = _best(run / CHECKPOINTS)
+    if best is None:
+        raise InputError(f"{run} has no checkpoint with a validation loss")
+    _verified(best)
+    return best
 
-    def _prune(self) -> None:
-        paths = _steps(self.folder)
-        best = _best(paths)
-        for path in paths[_NUM_NEWEST:]:
-            if path != best and not (self.keep_every and int(path.name) % self.keep_every == 0):
-                shutil.rmtree(path)
+
+def load_tensors(path: Path, state: dict[str, Tensor]) -> None:
+    """Fill the tensors in place from the checkpoint at `path`; they may be some of those it holds."""
+    try:
+        with safetensors.safe_open(path / STATE, "pt") as file:
+            for name, tensor in state.items():
+                fill(tensor, file.get_tensor(name))
+    except (OSError, RuntimeError, safetensors.SafetensorError) as error:
+        raise InputError(f"{path} cannot be read: {error}") from error
+
+
+def _verified(path: Path) -> dict[str, Any]:
+    """The notes of a checkpoint whose files are as they were written."""
+    try:
+        notes = json.loads((path / NOTES).read_text(encoding="utf-8"))
+        if notes.pop("digest") != _digest(path / STATE, notes):
+            raise ValueError("its digest is another")
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise InputError(f"{path} is damaged ({error})") from error
+    return notes
+
+
+def _digest(file: Path, notes: dict[str, Any]) -> str:
+    """A sha256 of the file and the notes."""
+    with file.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256")
+    digest.update(json.dumps(notes, sort_keys=True).encode())
+    return digest.hexdigest()
+
+
+def _steps(folder: Path) -> list[Path]:
+    """The checkpoints in a folder, newest first."""
+    return sorted((path for path in folder.glob("*") if path.name.isdecimal()), reverse=True)
+
+
+def _best(folder: Path) -> Path | None:
+    """The one with the lowest validation loss, if any has one; of equals the newest. Damaged ones have none."""
+    losses: dict[Path, float] = {}
+    for path in _steps(folder):
+        with suppress(OSError, ValueError, LookupError, TypeError):
+            if (loss := json.loads((path / NOTES).read_text(encoding="utf-8"))["validation_loss"]) is not None:
+                losses[path] = loss
+    return min(losses, key=losses.__getitem__, default=None)
 
 
 class RunFolder:
@@ -119,12 +149,13 @@ class RunFolder:
     model: where the averaged weights are.
     """
 
-    def __init__(self, path: Path, task: Task[Any], settings: TrainingSettings, ranks: Ranks) -> None:
+    def __init__(self, path: Path, task: Task, settings: TrainingSettings, ranks: Ranks) -> None:
         self.path, self.task, self.ranks, self.model = path, task, ranks, path / task.name
-        self.checkpoints = Checkpoints(path, settings.keep_every)
+        self._pool, self._keep_every = ThreadPoolExecutor(1, thread_name_prefix="checkpoint"), settings.keep_every
+        self._pending: list[Future[None]] = []  # the checkpoint that is being written
         own = {"batch_size": settings.batch_size, "seed": settings.seed, "held_out": settings.held_out}
         self.facts: dict[str, Any] = json.loads(json.dumps(task.facts())) | own
-        self._log, self._writer, self._tensorboard = path / "log.jsonl", None, settings.tensorboard and ranks.first
+        self._log, self._writer, self._tensorboard = path / "log.jsonl", None, settings.tensorboard
         if self._tensorboard and importlib.util.find_spec("tensorboard") is None:
             raise InputError("tensorboard is true but it is not installed; pip install tensorboard")
 
@@ -132,32 +163,38 @@ class RunFolder:
     def claimed(self) -> Iterator[None]:
         """The folder, for this run alone: two that write into one would spoil both."""
         with ExitStack() as stack:
-            self.ranks.told_by_first(lambda: self._lock(stack))
+
+            def lock() -> None:
+                self.path.mkdir(parents=True, exist_ok=True)
+                file = stack.enter_context((self.path / ".lock").open("w"))
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError as error:
+                    raise InputError(f"{self.path} is in use by another training; choose another folder") from error
+
+            self.ranks.told_by_first(lock)
             try:
                 yield
             finally:  # after an error too: the folder is not left while a thread still writes to it
-                self.checkpoints.wait()
+                self._wait()
 
-    def _lock(self, stack: ExitStack) -> None:
-        self.path.mkdir(parents=True, exist_ok=True)
-        lock = stack.enter_context((self.path / ".lock").open("w"))
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise InputError(f"{self.path} is in use by another training; wait, or choose another folder") from error
+    def _wait(self) -> None:
+        """Wait for the checkpoint that is being written. An error in writing it is raised here."""
+        while self._pending:
+            self._pending.pop().result()
 
     def restore(self, state: dict[str, Tensor], settings_text: str | None) -> dict[str, Any]:
         """Fill the tensors from the newest checkpoint, and note what this run is. Returns its notes, of a new run step 0.
 
         What an interrupted run logged after its last checkpoint is removed, because it happens again.
         """
-        found = self.ranks.told_by_first(self.checkpoints.newest)
+        found = self.ranks.told_by_first(lambda: newest_checkpoint(self.path))
         if found is not None:
             for name, now in self.facts.items():
                 if (there := found["facts"].get(name)) != now:
                     pair = f"{_differing(there, now)} there, {_differing(now, there)} now"
                     raise InputError(f"{self.path} has another {name} ({pair}); choose another run folder")
-            load_tensors(self.checkpoints.folder / f"{found['step']:09}", state)
+            load_tensors(self.path / CHECKPOINTS / f"{found['step']:09}", state)
         notes = found or {"step": 0, "seconds": 0.0, "first_losses": []}
         if self.ranks.first:
             for place in (self.path, self.model):
@@ -168,17 +205,14 @@ class RunFolder:
                 self._write("settings.yaml", settings_text)
             if found is not None:
                 print(f"going on at step {found['step']}", flush=True)
-            self._open_log(notes["step"])
-        return notes
-
-    def _open_log(self, step: int) -> None:
-        if self._log.exists():
-            lines = [line for line in self._log.read_text(encoding="utf-8").splitlines(True) if _before(line, step)]
-            self._write(self._log.name, "".join(lines))
-        if self._tensorboard:
+            if self._log.exists():
+                lines = self._log.read_text(encoding="utf-8").splitlines(True)
+                self._write(self._log.name, "".join(line for line in lines if _before(line, notes["step"])))
+        if self._tensorboard and self.ranks.first:
             from torch.utils.tensorboard.writer import SummaryWriter
 
-            self._writer = SummaryWriter(str(self.path / "tensorboard"), purge_step=step)
+            self._writer = SummaryWriter(str(self.path / "tensorboard"), purge_step=notes["step"])
+        return notes
 
     def log(self, kind: str, step: int, numbers: dict[str, float], pictures: dict[str, Image.Image]) -> None:
         """Add a line to the log, and keep the newest picture of each name as a PNG.
@@ -205,13 +239,15 @@ class RunFolder:
 
         def write() -> None:
             write_model(self.model, self.task.model.config, averaged)
-            self.checkpoints.save(state, notes | {"facts": self.facts})
+            self._wait()
+            what = state, notes | {"facts": self.facts}
+            self._pending.append(self._pool.submit(write_checkpoint, self.path, *what, self._keep_every))
 
         self.ranks.told_by_first(write)
 
     def close(self, what: str) -> None:
         """Wait for the last checkpoint and say what became of the run."""
-        self.ranks.told_by_first(self.checkpoints.wait)
+        self.ranks.told_by_first(self._wait)
         if self._writer is not None:
             self._writer.close()
         if self.ranks.first:
@@ -219,7 +255,8 @@ class RunFolder:
 
     def refuse(self, step: int, loss: float, norm: float, rows: list[int]) -> None:
         """Stop the run for a loss that is not finite or explodes: note what it saw, and raise InputError."""
-        found = self.ranks.told_by_first(self.checkpoints.newest)
+        self.ranks.told_by_first(self._wait)
+        found = self.ranks.told_by_first(lambda: newest_checkpoint(self.path))
         last = f"checkpoint {found['step']} is the last good one" if found else "there is no checkpoint yet"
         file, seen = self.path / "stopped.json", {"step": step, "loss": str(loss), "norm": str(norm), "rows": rows}
         if self.ranks.first:
@@ -250,56 +287,3 @@ def _differing(fact: Any, other: Any) -> Any:
     if not (isinstance(fact, dict) and isinstance(other, dict)):
         return fact
     return {name: value for name, value in fact.items() if name not in other or other[name] != value}
-
-
-def best_checkpoint(run: Path) -> Path:
-    """The checkpoint of a run with the lowest validation loss."""
-    best = _best(_steps(run / "checkpoints"))
-    if best is None:
-        raise InputError(f"{run} has no checkpoint with a validation loss")
-    _verified(best)
-    return best
-
-
-def load_tensors(path: Path, state: dict[str, Tensor]) -> None:
-    """Fill the tensors in place from the checkpoint at `path`; they may be some of those it holds."""
-    try:
-        with safetensors.safe_open(path / STATE, "pt") as file:
-            for name, tensor in state.items():
-                fill(tensor, file.get_tensor(name))
-    except (OSError, RuntimeError, safetensors.SafetensorError) as error:
-        raise InputError(f"{path} cannot be read: {error}") from error
-
-
-def _verified(path: Path) -> dict[str, Any]:
-    """The notes of a checkpoint whose files are as they were written."""
-    try:
-        notes = json.loads((path / NOTES).read_text(encoding="utf-8"))
-        if notes.pop("digest") != _digest(path / STATE, notes):
-            raise ValueError("its digest is another")
-    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        raise InputError(f"{path} is damaged ({error})") from error
-    return notes
-
-
-def _steps(folder: Path) -> list[Path]:
-    """The checkpoints in a folder, newest first."""
-    return sorted((path for path in folder.glob("*") if path.name.isdecimal()), reverse=True)
-
-
-def _best(paths: list[Path]) -> Path | None:
-    """The one with the lowest validation loss, if any has one; of equals the newest. Damaged ones have none."""
-    losses: dict[Path, float] = {}
-    for path in paths:
-        with suppress(OSError, ValueError, LookupError, TypeError):
-            if (loss := json.loads((path / NOTES).read_text(encoding="utf-8"))["validation_loss"]) is not None:
-                losses[path] = loss
-    return min(losses, key=losses.__getitem__, default=None)
-
-
-def _digest(file: Path, notes: dict[str, Any]) -> str:
-    """A sha256 of the file and the notes."""
-    with file.open("rb") as stream:
-        digest = hashlib.file_digest(stream, "sha256")
-    digest.update(json.dumps(notes, sort_keys=True).encode())
-    return digest.hexdigest()
