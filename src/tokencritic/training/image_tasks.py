@@ -39,7 +39,8 @@ class TokenizerObjective:
     perceptual: LPIPS. perceptual_scale: how many times both images are enlarged for it, as it is blind to small ones.
     perceptual_after: the step at which it joins in; on small images it costs most of a step. adversarial: of the patch
     discriminator. adversarial_after: the step at which it joins in.
-    gradient_penalty: R1, every 16th step. discriminator_filters, _levels: its size. discriminator_rate: its learning rate.
+    gradient_penalty: R1, every 16th step. discriminator_filters, discriminator_levels: its size. discriminator_rate: its
+    learning rate.
     """
 
     absolute: float = 0.2

@@ -1,4 +1,4 @@
-"""What is trained: the model with its optimizer, AdamW, and its moving average, one update at a time."""
+"""What is trained: the model with its optimizer, AdamW, and the moving average of its weights, one update at a time."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -36,39 +36,6 @@ def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dic
     return {f"{names[p]}.{key}": value for p, values in optimizer.state.items() for key, value in values.items()}
 
 
-@torch.no_grad()
-def scale_gradients(model: nn.Module, factor: Tensor, clip: float) -> Tensor:
-    """Multiply every gradient by `factor`, and by what the norm of all then exceeds `clip`. Returns that norm."""
-    gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
-    norm = whole(nn.utils.get_total_norm(gradients)) * factor
-    torch._foreach_mul_([local(g) for g in gradients], factor * (clip / (norm + 1e-6)).clamp(max=1.0))  # pyright: ignore[reportPrivateImportUsage]
-    return norm
-
-
-class Average:
-    """The exponential moving average of a model's weights. The model must stay where it is."""
-
-    def __init__(self, model: nn.Module, decay: float) -> None:
-        own, self.decay = model.state_dict(), decay
-        self.values = {name: value.clone() for name, value in own.items()}
-        self._own, self._averages = ([local(value) for value in state.values()] for state in (own, self.values))
-
-    def update(self, step: int) -> None:
-        """step: counts from 0. The decay is min(decay, (1 + step) / (10 + step))."""
-        decay = min(self.decay, (1 + step) / (10 + step))
-        torch._foreach_lerp_(self._averages, self._own, 1 - decay)  # pyright: ignore[reportPrivateImportUsage]
-
-    @contextmanager
-    def applied(self) -> Iterator[None]:
-        """The model holds the average inside of this, and its own values again after it."""
-        kept = [value.clone() for value in self._own]
-        torch._foreach_copy_(self._own, self._averages)  # pyright: ignore[reportPrivateImportUsage]
-        try:
-            yield
-        finally:
-            torch._foreach_copy_(self._own, kept)  # pyright: ignore[reportPrivateImportUsage]
-
-
 class Learner:
     """The model of a task as the ranks train it together.
 
@@ -87,9 +54,11 @@ class Learner:
                 block.compile()
         self.network = distribute(model, ranks, settings.distribution)
         self.optimizer = make_optimizer(model, optimization)
-        self.average = Average(model, optimization.ema)
-        own = {"model": model.state_dict(), "average": self.average.values}
-        self.state = named(**own, optimizer=optimizer_tensors(model, self.optimizer), task=task.state_dict())
+        own = model.state_dict()  # the model's own tensors, which must stay where they are
+        average = {name: value.clone() for name, value in own.items()}
+        self._average, self._own = ([local(value) for value in values.values()] for values in (average, own))
+        moments = optimizer_tensors(model, self.optimizer)
+        self.state = named(model=own, average=average, optimizer=moments, task=task.state_dict())
 
     def backward(self, rows: Tensor, step: int) -> tuple[Tensor, dict[str, Tensor]]:
         """Compute the gradients of a step, part by part. rows: those of all ranks.
@@ -110,7 +79,11 @@ class Learner:
             total += torch.stack([value.detach(), value.new_tensor(loss.values.numel())])
             gathered.append({name: number.detach().float().mean() for name, number in loss.numbers.items()})
         total = self.ranks.total(total)
-        norm = scale_gradients(self.network, self.ranks.size / total[1], self.optimization.clip)
+        gradients = [parameter.grad for parameter in self.network.parameters() if parameter.grad is not None]
+        factor = self.ranks.size / total[1]
+        norm = whole(nn.utils.get_total_norm(gradients)) * factor
+        factor = factor * (self.optimization.clip / (norm + 1e-6)).clamp(max=1.0)
+        torch._foreach_mul_([local(gradient) for gradient in gradients], factor)  # pyright: ignore[reportPrivateImportUsage]
         numbers = {name: torch.stack([part[name] for part in gathered]).mean() for name in gathered[0]}
         return torch.stack([total[0] / total[1], norm]), numbers
 
@@ -121,7 +94,8 @@ class Learner:
         self.optimizer.step()
         self.optimizer.zero_grad()
         self.task.after_step(step, share)
-        self.average.update(step)
+        decay = min(self.optimization.ema, (1 + step) / (10 + step))
+        torch._foreach_lerp_(self._average, self._own, 1 - decay)  # pyright: ignore[reportPrivateImportUsage]
 
     def _synchronized(self, last: bool) -> Any:
         """Gradients go over the network once a step, with the last part."""
@@ -138,10 +112,13 @@ class Learner:
     @contextmanager
     def averaged(self) -> Iterator[None]:
         """The network holds the averaged weights inside of this, in eval mode and without gradients."""
-        with self.average.applied(), torch.no_grad(), self._precision():
+        kept = [value.clone() for value in self._own]
+        torch._foreach_copy_(self._own, self._average)  # pyright: ignore[reportPrivateImportUsage]
+        with torch.no_grad(), self._precision():
             self.network.eval()
             yield
             self.network.train()
+        torch._foreach_copy_(self._own, kept)  # pyright: ignore[reportPrivateImportUsage]
         if isinstance(self.network, FSDPModule):  # which keeps some weights gathered after a pass
             self.network.reshard()
 

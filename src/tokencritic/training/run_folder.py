@@ -10,6 +10,7 @@ import hashlib
 import importlib.util
 import json
 import math
+import os
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -195,7 +196,7 @@ class RunFolder:
                     pair = f"{_differing(there, now)} there, {_differing(now, there)} now"
                     raise InputError(f"{self.path} has another {name} ({pair}); choose another run folder")
             load_tensors(self.path / CHECKPOINTS / f"{found['step']:09}", state)
-        notes = found or {"step": 0, "seconds": 0.0, "first_losses": []}
+        notes = found or {"step": 0, "seconds": 0.0, "first_losses": [], "log_size": 0}
         if self.ranks.first:
             for place in (self.path, self.model):
                 for leftover in place.glob(".*.tmp"):  # of a process that was killed while it wrote
@@ -205,9 +206,8 @@ class RunFolder:
                 self._write("settings.yaml", settings_text)
             if found is not None:
                 print(f"going on at step {found['step']}", flush=True)
-            if self._log.exists():
-                lines = self._log.read_text(encoding="utf-8").splitlines(True)
-                self._write(self._log.name, "".join(line for line in lines if _before(line, notes["step"])))
+            self._log.touch()
+            os.truncate(self._log, min(notes["log_size"], self._log.stat().st_size))
         if self._tensorboard and self.ranks.first:
             from torch.utils.tensorboard.writer import SummaryWriter
 
@@ -240,7 +240,7 @@ class RunFolder:
         def write() -> None:
             write_model(self.model, self.task.model.config, averaged)
             self._wait()
-            what = state, notes | {"facts": self.facts}
+            what = state, notes | {"facts": self.facts, "log_size": self._log.stat().st_size}
             self._pending.append(self._pool.submit(write_checkpoint, self.path, *what, self._keep_every))
 
         self.ranks.told_by_first(write)
@@ -271,15 +271,6 @@ class RunFolder:
 def finite(value: float) -> float | None:
     """JSON has no nan: None instead."""
     return value if math.isfinite(value) else None
-
-
-def _before(line: str, step: int) -> bool:
-    """Whether a line was written before the checkpoint of this step; a half-written last line was not."""
-    try:
-        found = json.loads(line)
-        return found["step"] < step + (found["kind"] == "validation")
-    except (ValueError, KeyError, TypeError):
-        return False
 
 
 def _differing(fact: Any, other: Any) -> Any:
