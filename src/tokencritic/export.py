@@ -66,11 +66,9 @@ def _check_tokens(
     wanted = facts.get("tokenizer_fingerprint")
     if name == "tokenizer" and learned and model.fingerprint() != there:
         raise InputError(f"{folder} has a {learned} that learned another tokenizer's tokens; choose another folder")
-    if wanted is None:
-        return
-    if there is None:
+    if wanted and there is None:
         raise InputError(f"{folder} has no tokenizer; put the one that made the {name}'s tokens there first")
-    if there != wanted:
+    if wanted and there and there != wanted:
         pair = f"tokens of tokenizer {wanted[:16]}, and {folder} has {there[:16]}"
         raise InputError(f"the {name} of {run} learned {pair}; choose the folder of that one")
 

@@ -86,7 +86,9 @@ def _add_settings(parser: ArgumentParser, preset: Any) -> None:
     parser.add_argument("--seed", type=int, help="short for --training.seed")
     parser.add_argument("--config", action="config", help="a YAML file of settings; flags after it win")
     # jsonargparse's own would print before the lengths and the seed above are read.
-    parser.add_argument("--print_config", action="store_true", help="print every key with its value as such a file, and exit")
+    parser.add_argument(
+        "--print_config", action="store_true", help="print every key with its value as such a file, and exit"
+    )
     for name, value in vars(preset).items():
         if not dataclasses.is_dataclass(value):
             kind, text = get_type_hints(type(preset))[name], field_help(type(preset))[name]

@@ -271,5 +271,6 @@ def shifted(images: Tensor, seeds: Tensor, most: int) -> Tensor:
     """Each image moved by up to `most` pixels along each side, black coming in. images: (b, c, h, w); seeds: (b,) int64."""
     (height, width), choices = images.shape[2:], 2 * most + 1
     down, right = seeds % choices, seeds // choices % choices  # a seed is a hash: its remainders are as good as draws
-    places = zip(F.pad(images, (most,) * 4), down.tolist(), right.tolist(), strict=True)
-    return torch.stack([image[:, y : y + height, x : x + width] for image, y, x in places])
+    padded = F.pad(images, (most,) * 4).permute(0, 2, 3, 1)
+    places = zip(padded, down.tolist(), right.tolist(), strict=True)
+    return torch.stack([image[y : y + height, x : x + width] for image, y, x in places]).permute(0, 3, 1, 2)

@@ -42,9 +42,7 @@ class Learner:
     state: every tensor of the run by name, to be saved or loaded into.
     """
 
-    def __init__(
-        self, task: Task, optimization: OptimizerSettings, settings: TrainingSettings, ranks: Ranks
-    ) -> None:
+    def __init__(self, task: Task, optimization: OptimizerSettings, settings: TrainingSettings, ranks: Ranks) -> None:
         self.task, self.optimization, self.settings, self.ranks = task, optimization, settings, ranks
         task.to(ranks.device)
         model = task.model.train()

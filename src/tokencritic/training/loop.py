@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -114,10 +113,8 @@ class _Run:
         return int(min(self.seconds, math.ceil(self.total))) if self.timed else self.step
 
     def _share(self) -> float:
-        """The share of the run that is done; of a timed run by the clock of the first rank, 0 on the others."""
-        if self.timed:
-            return self.seconds / self.total if self.ranks.first else 0.0
-        return self.step / self.total
+        """The share of the run that is done, by the clock of the first rank; 0 on the others."""
+        return (self.seconds if self.timed else self.step) / self.total if self.ranks.first else 0.0
 
     def _validate_and_save(self) -> None:
         """What is due, on all ranks alike. At the end nothing is: all of it comes then."""

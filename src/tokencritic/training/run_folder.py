@@ -224,13 +224,13 @@ class RunFolder:
         known = {name: finite(value) for name, value in numbers.items()}
         with self._log.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"kind": kind, "step": step, **known}) + "\n")
-        for name, picture in pictures.items():
-            (self.path / "pictures").mkdir(exist_ok=True)
-            save(picture, self.path / "pictures" / f"{name}.png")
         if self._writer is not None:
             for name, value in numbers.items():
                 self._writer.add_scalar(f"{kind}/{name}", value, step)
-            for name, picture in pictures.items():
+        for name, picture in pictures.items():
+            (self.path / "pictures").mkdir(exist_ok=True)
+            save(picture, self.path / "pictures" / f"{name}.png")
+            if self._writer is not None:
                 self._writer.add_image(name, np.asarray(picture.convert("RGB")), step, dataformats="HWC")
 
     def save(self, state: dict[str, Tensor], notes: dict[str, Any]) -> None:

@@ -60,7 +60,7 @@ class Task(ABC):
         step: None is validation: the same masks each time, and neither augmentation nor dropped labels.
         """
 
-    def after_step(self, step: int, progress: float) -> None:
+    def after_step(self, step: int, progress: float) -> None:  # noqa: B027 - most tasks have nothing to move
         """Move whatever else moves, such as a codebook or a discriminator. progress: the share of the run that is done."""
 
     @torch.no_grad()
