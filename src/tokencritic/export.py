@@ -4,9 +4,6 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from tokencritic.errors import InputError
 from tokencritic.models.saved import CONFIG, SavedModel, write_model
 from tokencritic.pipeline import TokenCriticPipeline
@@ -31,8 +28,7 @@ def export(
         raise InputError(f"{run} has no {name} yet; it appears with the first checkpoint")
     model = load_part(run, name)
     if best:
-        weights = {f"average.{key}": tensor for key, tensor in model.state_dict().items()}
-        load_tensors(best_checkpoint(run), weights)
+        load_tensors(best_checkpoint(run), {f"average.{key}": tensor for key, tensor in model.state_dict().items()})
     before = {part: load_part(folder, part) for part in KINDS if (folder / part / CONFIG).is_file()}
     own: list[str] = facts.get("class_names", [])
     _, names, defaults = read_folder(folder) if (folder / PIPELINE).exists() else ({}, own, SamplingSettings())
@@ -47,8 +43,12 @@ def export(
     if not missing:  # a pipeline refuses what does not fit
         TokenCriticPipeline(**parts, class_names=names, defaults=defaults)  # pyright: ignore[reportArgumentType]
         notes += _remarks(name, facts, before, parts, names)
-    halved = half and name != "tokenizer"
-    write_model(folder / name, model.config, _halved(model) if halved else model.state_dict())
+    weights = model.state_dict()
+    if half and name != "tokenizer":
+        weights = {key: tensor.half() for key, tensor in weights.items()}
+        if not all(tensor.isfinite().all() for tensor in weights.values()):
+            raise InputError("half is true, but some weights are beyond float16's largest number; export without it")
+    write_model(folder / name, model.config, weights)
     if not missing:
         write_folder(folder, parts, names, defaults, saved=True)
     written = f"wrote the {name} to {folder}, which has {', '.join(part for part in KINDS if part in parts)}"
@@ -66,11 +66,9 @@ def _check_tokens(
     wanted = facts.get("tokenizer_fingerprint")
     if name == "tokenizer" and learned and model.fingerprint() != there:
         raise InputError(f"{folder} has a {learned} that learned another tokenizer's tokens; choose another folder")
-    if wanted is None:
-        return
-    if there is None:
+    if wanted and there is None:
         raise InputError(f"{folder} has no tokenizer; put the one that made the {name}'s tokens there first")
-    if there != wanted:
+    if wanted and there and there != wanted:
         pair = f"tokens of tokenizer {wanted[:16]}, and {folder} has {there[:16]}"
         raise InputError(f"the {name} of {run} learned {pair}; choose the folder of that one")
 
@@ -103,10 +101,3 @@ def _remarks(
     if replaced is not None and replaced.fingerprint() != generator.fingerprint():
         notes.append("the folder's critic was trained with the generator that was there before")
     return notes
-
-
-def _halved(model: SavedModel) -> dict[str, Tensor]:
-    weights = {name: t.half() if t.is_floating_point() else t for name, t in model.state_dict().items()}
-    if not all(bool(torch.isfinite(tensor).all()) for tensor in weights.values()):
-        raise InputError("half is true, but some weights are beyond float16's largest number; export without it")
-    return weights

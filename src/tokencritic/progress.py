@@ -20,16 +20,13 @@ class Progress:
     def __init__(self, total: int, what: str, unit: str, *, done: int = 0, shown: bool = True) -> None:
         self.total, self.what, self.unit, self.done = total, what, unit, done
         self._first = self._printed = done
-        self._shown, self._note = shown, ""
-        self._bar: tqdm | None = None
-        self._start = self._last = 0.0
+        self._shown, self._note, self._bar = shown, "", None
+        self._start = self._last = time.monotonic()
+        if shown and sys.stderr.isatty():
+            form = "{l_bar}{bar}| {n:.0f}/{total:.0f} s{postfix}" if unit == "seconds" else None
+            self._bar = tqdm(total=total, initial=done, desc=what, unit=f" {unit}", bar_format=form)
 
     def __enter__(self) -> Self:
-        self._start = self._last = time.monotonic()
-        if self._shown and sys.stderr.isatty():
-            form = "{l_bar}{bar}| {n:.0f}/{total:.0f} s{postfix}" if self.unit == "seconds" else None
-            unit = f" {self.unit}"
-            self._bar = tqdm(total=self.total, initial=self.done, desc=self.what, unit=unit, bar_format=form)
         return self
 
     def advance(self, count: int = 1, note: str = "") -> None:
@@ -40,7 +37,6 @@ class Progress:
             self._bar.set_postfix_str(self._note, refresh=False)
             self._bar.update(count)
         elif self._shown and time.monotonic() - self._last >= _SECONDS_BETWEEN_LINES:
-            self._last = time.monotonic()
             self._print_line()
 
     def __exit__(self, *error: object) -> None:
@@ -50,8 +46,8 @@ class Progress:
             self._print_line()
 
     def _print_line(self) -> None:
-        self._printed = self.done
-        seconds = time.monotonic() - self._start
+        self._printed, self._last = self.done, time.monotonic()
+        seconds = self._last - self._start
         rate = (self.done - self._first) / seconds if seconds > 0 else 0.0
         line = f"{self.what}: {self.done} of {self.total} {self.unit}"
         if rate > 0:

@@ -15,13 +15,14 @@ from hypothesis import strategies as st
 from torch.nn import Module
 from training.run_task import CONFIG, SETTINGS, PatternTask, assert_equal_weights, log_of, newest, run, weights
 
+from tokencritic.distribution import ALONE
 from tokencritic.errors import InputError
 from tokencritic.models.generator import Generator
 from tokencritic.models.transformer import Block
 from tokencritic.randomness import example_seeds
-from tokencritic.training.learner import Average, make_optimizer
+from tokencritic.training.learner import Learner, make_optimizer
 from tokencritic.training.run_folder import best_checkpoint, load_tensors
-from tokencritic.training.settings import OptimizerSettings
+from tokencritic.training.settings import OptimizerSettings, TrainingSettings
 
 SCRIPT = Path(__file__).with_name("run_task.py")
 ENVIRONMENT = {
@@ -266,17 +267,18 @@ def test_only_matrices_decay():
 
 
 def test_the_average_warms_up_and_can_be_lent_to_the_model():
-    model = torch.nn.Linear(1, 1, bias=False)
-    torch.nn.init.zeros_(model.weight)
-    average = Average(model, 0.5)
+    task = PatternTask()
+    bias = torch.nn.init.zeros_(task.model.bias)
+    learner = Learner(task, OptimizerSettings(ema=0.5), TrainingSettings(), ALONE)
     for step in range(3):
-        torch.nn.init.constant_(model.weight, step + 1.0)
-        average.update(step)
+        torch.nn.init.constant_(bias, step + 1.0)
+        learner.update(step, share=0.5)  # without a gradient, which leaves the weights where they are
     # decays 1/10, 2/11, 3/12: 0.9, then 2/11 * 0.9 + 9/11 * 2, then 1/4 of that + 3/4 * 3
-    assert average.values["weight"].item() == pytest.approx(0.25 * (2 / 11 * 0.9 + 9 / 11 * 2) + 0.75 * 3)
-    with average.applied():
-        assert model.weight.item() == average.values["weight"].item()
-    assert model.weight.item() == 3.0
+    average = learner.state["average.bias"]
+    assert average[0].item() == pytest.approx(0.25 * (2 / 11 * 0.9 + 9 / 11 * 2) + 0.75 * 3)
+    with learner.averaged():
+        assert bias.equal(average)
+    assert bias.unique().tolist() == [3.0]
 
 
 @given(

@@ -17,8 +17,7 @@ _ABOUT = "Train a model. Rerun the command to resume an interrupted run."
 _USAGE = "--data PATH --run FOLDER [OPTIONS]"
 # The two dashes matter: without them torchrun takes --run for an option of its own.
 _SPREAD = "On several GPUs or machines: torchrun --nproc-per-node N --no-python -- token-critic train ..."
-_LENGTHS = ("steps", "epochs", "minutes")
-_SHORTCUTS = {"minutes": float, "steps": int, "epochs": float, "seed": int}
+_LENGTHS = ("minutes", "steps", "epochs")
 # What each model is trained from; the flags of `_OPTIONAL` may be left out.
 _FLAGS = {
     "tokenizer": ("data", "run", "lpips"),
@@ -43,12 +42,13 @@ _OPTIONAL = ("lpips", "start", "teacher", "tokenizer")
 def main(arguments: list[str]) -> None:
     model, name = _which(arguments[:2])
     preset = find_preset(model, name)
-    parser = _preset_parser(f"train {model} {name}", preset)
+    parser = make_parser(f"train {model} {name}", _ABOUT, _USAGE, print_config=None)
     for flag in _FLAGS[model]:
         form = {"choices": ["generator", "random"], "default": "generator"} if flag == "start" else {}
         parser.add_argument(f"--{flag}", help=_HELP[flag], **form)
     parser.add_argument("--device", help="cpu, cuda or the like; by default cuda where there is one, else cpu")
-    given = _parse_preset(parser, arguments[2:])
+    _add_settings(parser, preset)
+    given = _parse_settings(parser, arguments[2:])
     settings = _settings_from(given, preset)
     files = {flag: given[flag] for flag in _FLAGS[model]}
     if given.print_config:
@@ -71,7 +71,7 @@ def main(arguments: list[str]) -> None:
 
 
 def _which(arguments: list[str]) -> tuple[str, str]:
-    about = f"{_ABOUT} `token-critic train MODEL PRESET --help` shows all settings. {_SPREAD}"
+    about = f"{_ABOUT} `token-critic train MODEL PRESET --help` explains the settings. {_SPREAD}"
     parser = make_parser("train", about, f"MODEL PRESET {_USAGE}")
     parser.add_argument("model", choices=MODELS, help=f"what to train: {', '.join(MODELS)}")
     parser.add_argument("preset", choices=NAMES, help=f"the recipe: {', '.join(NAMES)}")
@@ -79,34 +79,32 @@ def _which(arguments: list[str]) -> tuple[str, str]:
     return given.model, given.preset
 
 
-def _preset_parser(command: str, preset: Any) -> ArgumentParser:
-    """Flags for every field of a preset and of the dataclasses in it, and `--config` and `--print_config`."""
-    # jsonargparse's own --print_config would print before the shortcuts below are read.
-    parser = make_parser(command, _ABOUT, _USAGE, print_config=None)
+def _add_settings(parser: ArgumentParser, preset: Any) -> None:
+    """A flag for every setting of a preset; those of the dataclasses in it are explained by their docstrings."""
+    for name in _LENGTHS:
+        length = vars(preset.training)[name]
+        text = f"short for --training.{name}" + (f"; the preset's is {length}" if length is not None else "")
+        parser.add_argument(f"--{name}", type=get_type_hints(type(preset.training))[name], help=text)
+    parser.add_argument("--seed", type=int, help="short for --training.seed")
     parser.add_argument("--config", action="config", help="a YAML file of settings; flags after it win")
-    parser.add_argument("--print_config", action="store_true", help="print all settings as such a file, and exit")
-    for name, kind in _SHORTCUTS.items():
-        parser.add_argument(f"--{name}", type=kind, help=f"short for --training.{name}")
+    # jsonargparse's own would print before the lengths and the seed above are read.
+    parser.add_argument(
+        "--print_config", action="store_true", help="print every key with its value as such a file, and exit"
+    )
     for name, value in vars(preset).items():
-        if dataclasses.is_dataclass(value):
-            group = parser.add_argument_group(f"{name} ({type(value).__name__})")
-            _add_fields(group, value, vars(value), f"{name}.")
-        else:
-            _add_fields(parser, preset, {name: value})
-    return parser
-
-
-def _add_fields(parser: Any, owner: Any, values: dict[str, Any], prefix: str = "") -> None:
-    hints, helps = get_type_hints(type(owner)), field_help(type(owner))
-    for name, value in values.items():
-        default, text = value, helps.get(name, name)
-        if prefix == "training." and name in _LENGTHS:
+        if not dataclasses.is_dataclass(value):
+            kind, text = get_type_hints(type(preset))[name], field_help(type(preset))[name]
+            parser.add_argument(f"--{name}", type=kind, default=value, help=text)
+            continue
+        texts = ((parent.__doc__ or "").partition("\n\n")[2] for parent in reversed(type(value).__mro__[:-1]))
+        group = parser.add_argument_group(f"--{name}.KEY VALUE, one of these keys", " ".join(texts))
+        for key, kind in get_type_hints(type(value)).items():
             # The preset's length is none of the parser's: another kind of length takes its place and does not join it.
-            text, default = f"{text} (the preset's: {value})" if value is not None else text, None
-        parser.add_argument(f"--{prefix}{name}", type=hints[name], default=default, help=text)
+            default = None if key in _LENGTHS else vars(value)[key]
+            group.add_argument(f"--{name}.{key}", type=kind, default=default, help=argparse.SUPPRESS)
 
 
-def _parse_preset(parser: ArgumentParser, arguments: list[str]) -> Namespace:
+def _parse_settings(parser: ArgumentParser, arguments: list[str]) -> Namespace:
     """Parse strictly; an error in a file that `--config` names also names the file."""
     try:
         return parse(parser, arguments)
@@ -122,24 +120,19 @@ def _parse_preset(parser: ArgumentParser, arguments: list[str]) -> Namespace:
 
 
 def _settings_from(given: Namespace, preset: Any) -> Any:
-    """The preset with what the command line and its YAML file say in its place."""
-    changes: dict[str, Any] = {}
+    """The preset with what the command line and its YAML file say in its place.
+
+    The length of the run is a shortcut's, else what `--training.` says, else the preset's.
+    """
+    places = [{name: vars(place)[name] for name in _LENGTHS} for place in (given, given.training, preset.training)]
+    lengths = next(lengths for lengths in places if any(value is not None for value in lengths.values()))
+    seed = given.training.seed if given.seed is None else given.seed
+    changes = {name: given[name] for name in vars(preset)}
     for name, value in vars(preset).items():
-        changes[name] = given[name]
         if dataclasses.is_dataclass(value):
-            chosen = vars(given[name]) | (_shortcuts(given, value) if name == "training" else {})
+            chosen = vars(given[name]) | ({**lengths, "seed": seed} if name == "training" else {})
             changes[name] = dataclasses.replace(value, **chosen)  # pyright: ignore[reportArgumentType]
     return dataclasses.replace(preset, **changes)
-
-
-def _shortcuts(given: Namespace, preset: Any) -> dict[str, Any]:
-    """The seed and the one length of a run: a shortcut's, else what `--training.` says, else the preset's."""
-    short = {name: given[name] for name in _LENGTHS if given[name] is not None}
-    if len(short) > 1:
-        raise InputError(f"{' and '.join(f'--{name}' for name in short)} are given together; give one of them")
-    lengths = short or {name: given.training[name] for name in _LENGTHS if given.training[name] is not None}
-    seed = given.training.seed if given.seed is None else given.seed
-    return dict.fromkeys(_LENGTHS) | (lengths or {name: vars(preset)[name] for name in _LENGTHS}) | {"seed": seed}
 
 
 def _to_yaml(settings: Any, others: dict[str, Any]) -> str:

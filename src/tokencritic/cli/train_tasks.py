@@ -37,6 +37,7 @@ def make_task(model: str, settings: Any, preset: Any, given: Namespace) -> tuple
         "inline-critic": _inline_critic,
         "classifier": _classifier,
     }
+    torch.manual_seed(settings.training.seed)  # of the weights
     task = make[model](settings, preset, given)
     return task, dataclasses.replace(settings, model=task.model.config)
 
@@ -47,19 +48,15 @@ def _tokenizer(settings: Any, preset: Any, given: Namespace) -> Task:
         raise InputError(f"--lpips is {given.lpips} but there is no perceptual term; give --objective.perceptual too")
     source = open_source(given.data)
     config = follow(settings.model, preset.model, {"channels": source.channels}, "the images'")
-    kind = next(kind for kind in KINDS["tokenizer"].values() if kind.Config is type(config))
-    torch.manual_seed(settings.training.seed)
-    tokenizer = kind(config)
-    images = _images(source, config, settings)
+    tokenizer = next(kind for kind in KINDS["tokenizer"].values() if kind.Config is type(config))(config)
     perceptual = Lpips.find(given.lpips) if objective.perceptual else None
-    return TokenizerTask(tokenizer, images, objective, perceptual, settings.training.seed)
+    return TokenizerTask(tokenizer, _images(source, config, settings), objective, perceptual, settings.training.seed)
 
 
 def _generator(settings: Any, preset: Any, given: Namespace) -> Task:
     arrays = TokenArrays.open(given.data)
     config = follow(settings.model, preset.model, sizes_of(arrays), "the tokens'")
     tokenizer = load_part(given.tokenizer, "tokenizer") if given.tokenizer else None
-    torch.manual_seed(settings.training.seed)
     return GeneratorTask(Generator(config), arrays, settings.objective, tokenizer, settings.training.seed)
 
 
@@ -78,7 +75,6 @@ def _critic(settings: Any, preset: Any, given: Namespace) -> Task:
             raise InputError(f"--model.layers is {config.layers} but {most}; give at most that")
         config = dataclasses.replace(config, layers=min(config.layers, own.layers))
     tokenizer = load_part(given.tokenizer, "tokenizer") if given.tokenizer else tokenizer_beside(given.generator)
-    torch.manual_seed(settings.training.seed)
     trunk = generator.critic_trunk(config.layers, config.dropout) if given.start == "generator" else None
     return CriticTask(Critic(config, trunk), generator, arrays, settings.objective, tokenizer, settings.training.seed)
 
@@ -91,7 +87,6 @@ def _inline_critic(settings: Any, preset: Any, given: Namespace) -> Task:
     sizes = sizes_of(arrays) | own | {"generator": generator.identity()}
     config = follow(settings.model, preset.model, sizes, "the generator's")
     tokenizer = load_part(given.tokenizer, "tokenizer") if given.tokenizer else tokenizer_beside(given.generator)
-    torch.manual_seed(settings.training.seed)
     teacher = load_part(given.teacher, "critic") if given.teacher else None
     options = (settings.objective, tokenizer, settings.training.seed, teacher)
     return InlineCriticTask(InlineCritic(config), generator, arrays, *options)
@@ -101,7 +96,6 @@ def _classifier(settings: Any, preset: Any, given: Namespace) -> Task:
     source = open_source(given.data)
     sizes = {"channels": source.channels, "num_classes": len(source.class_names)}
     config = follow(settings.model, preset.model, sizes, "the images'")
-    torch.manual_seed(settings.training.seed)
     images = _images(source, config, settings)
     return ClassifierTask(Classifier(config), images, settings.objective, settings.training.seed)
 

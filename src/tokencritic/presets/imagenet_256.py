@@ -31,15 +31,7 @@ from tokencritic.training.token_tasks import CriticObjective, GeneratorObjective
 IMAGES, BATCH = 1_281_167, 256
 STEPS = 600 * IMAGES // BATCH  # not `epochs`: token arrays may hold several crops of each image
 
-PAPER_OPTIMIZER = OptimizerSettings(
-    learning_rate=1e-4,
-    betas=(0.9, 0.96),
-    weight_decay=0.045,
-    warmup=5000 / STEPS,
-    schedule="constant",
-    ema=0.9999,
-)
-
+PAPER_OPTIMIZER = OptimizerSettings(learning_rate=1e-4, warmup=5000 / STEPS, schedule="constant", ema=0.9999)
 _LONG = TrainingSettings(batch_size=BATCH, held_out=0.002, validate_seconds=1800, checkpoint_seconds=900)
 PAPER_TRAINING = replace(_LONG, steps=STEPS, precision="bfloat16", log_every=100, keep_every=250_000)
 

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -38,8 +39,8 @@ class TokenizerObjective:
     perceptual: LPIPS. perceptual_scale: how many times both images are enlarged for it, as it is blind to small ones.
     perceptual_after: the step at which it joins in; on small images it costs most of a step. adversarial: of the patch
     discriminator. adversarial_after: the step at which it joins in.
-    gradient_penalty: R1, every 16th step. discriminator_filters, discriminator_levels: its size.
-    discriminator_rate: its learning rate.
+    gradient_penalty: R1, every 16th step. discriminator_filters, discriminator_levels: its size. discriminator_rate: its
+    learning rate.
     """
 
     absolute: float = 0.2
@@ -70,13 +71,12 @@ class PatchDiscriminator(nn.Module):
     def __init__(self, channels: int, filters: int = 64, levels: int = 3) -> None:
         super().__init__()
         check_at_least(1, channels=channels, filters=filters, levels=levels)
-        layers: list[nn.Module] = []
-        width = channels
-        for level in range(levels):
-            width, old = filters * min(2**level, 8), width
-            layers += [nn.Conv2d(old, width, 4, stride=2, padding=1), nn.LeakyReLU(0.2)]
-        layers += [nn.Conv2d(width, width, 3, padding=1), nn.LeakyReLU(0.2), nn.Conv2d(width, 1, 3, padding=1)]
-        self.layers = nn.Sequential(*layers)
+        widths = [channels, *(filters * min(2**level, 8) for level in range(levels))]
+        self.layers = nn.Sequential()
+        for old, new in pairwise(widths):
+            self.layers.extend([nn.Conv2d(old, new, 4, stride=2, padding=1), nn.LeakyReLU(0.2)])
+        last = widths[-1]
+        self.layers.extend([nn.Conv2d(last, last, 3, padding=1), nn.LeakyReLU(0.2), nn.Conv2d(last, 1, 3, padding=1)])
 
     def forward(self, images: Tensor) -> Tensor:
         """(b, c, h, w) about [0, 1] -> (b, h / 2^levels, w / 2^levels) logits."""
@@ -107,7 +107,7 @@ def gradient_penalty(discriminator: Callable[[Tensor], Tensor], images: Tensor) 
     return gradient.square().flatten(1).sum(1)
 
 
-class TokenizerTask(Task[Tokenizer]):
+class TokenizerTask(Task):
     """A tokenizer learns to compress and restore images.
 
     images: (rows, step) -> (b, c, h, w) float in [0, 1]; a step of None gives each image without chance.
@@ -173,8 +173,21 @@ class TokenizerTask(Task[Tokenizer]):
         self._seen.clear()
         rng = torch_rng(int(example_seeds(self.seed, step, torch.tensor([0]))))
         self.upkeep.update(self.model.quantizer, latents, tokens, rng, reseed=progress < _SETTLED)
-        if self.discriminator is not None and step >= self.objective.adversarial_after // 2:  # it learns, then is heard
-            self._train_discriminator(self.discriminator, step, images, reconstructions)
+        discriminator = self.discriminator
+        if discriminator is None or step < self.objective.adversarial_after // 2:  # it learns, then is heard
+            return
+        loss = (F.softplus(-discriminator(images)) + F.softplus(discriminator(reconstructions))).mean()
+        if self.objective.gradient_penalty and step % _PENALTY_EVERY == 0:
+            penalty = gradient_penalty(discriminator, images).mean()
+            loss = loss + _PENALTY_EVERY * self.objective.gradient_penalty * penalty
+        loss.backward()
+        if dist.is_initialized():
+            for parameter in discriminator.parameters():
+                assert parameter.grad is not None
+                dist.all_reduce(parameter.grad)
+                parameter.grad /= dist.get_world_size()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
 
     @torch.no_grad()
     def validate(self, network: nn.Module, rows: Tensor) -> dict[str, float]:
@@ -209,20 +222,6 @@ class TokenizerTask(Task[Tokenizer]):
     def _images(self, rows: Tensor, step: int | None) -> Tensor:
         return self.images(rows, step).to(self.upkeep.counts.device)
 
-    def _train_discriminator(self, discriminator: PatchDiscriminator, step: int, images: Tensor, fakes: Tensor) -> None:
-        loss = (F.softplus(-discriminator(images)) + F.softplus(discriminator(fakes))).mean()
-        if self.objective.gradient_penalty and step % _PENALTY_EVERY == 0:
-            penalty = gradient_penalty(discriminator, images).mean()
-            loss = loss + _PENALTY_EVERY * self.objective.gradient_penalty * penalty
-        loss.backward()
-        if dist.is_initialized():
-            for parameter in discriminator.parameters():
-                assert parameter.grad is not None
-                dist.all_reduce(parameter.grad)
-                parameter.grad /= dist.get_world_size()
-        self.optimizer.step()
-        self.optimizer.zero_grad()
-
 
 @dataclass(frozen=True)
 class ClassifierObjective:
@@ -241,7 +240,7 @@ class ClassifierObjective:
         check_at_least(0, shift=self.shift)
 
 
-class ClassifierTask(Task[Classifier]):
+class ClassifierTask(Task):
     """A classifier learns to name the classes of images. seed: of the shifts."""
 
     name = "classifier"
@@ -270,14 +269,8 @@ class ClassifierTask(Task[Classifier]):
 
 def shifted(images: Tensor, seeds: Tensor, most: int) -> Tensor:
     """Each image moved by up to `most` pixels along each side, black coming in. images: (b, c, h, w); seeds: (b,) int64."""
-    height, width = images.shape[2:]
-    choices = 2 * most + 1  # a seed is a hash: its remainders are as good as draws
-    down, right = seeds % choices, seeds // choices % choices
-    # fmt: off
-    padded = F.pad(images, (most, most, most, most))                                           # b c h+2m w+2m
-    rows = torch.arange(height, device=images.device) + down[:, None]                          # b h
-    columns = torch.arange(width, device=images.device) + right[:, None]                       # b w
-    examples = torch.arange(len(images), device=images.device)[:, None, None]                  # b 1 1
-    moved = padded.permute(0, 2, 3, 1)[examples, rows[:, :, None], columns[:, None]]           # b h w c
-    # fmt: on
-    return moved.permute(0, 3, 1, 2)
+    (height, width), choices = images.shape[2:], 2 * most + 1
+    down, right = seeds % choices, seeds // choices % choices  # a seed is a hash: its remainders are as good as draws
+    padded = F.pad(images, (most,) * 4).permute(0, 2, 3, 1)
+    places = zip(padded, down.tolist(), right.tolist(), strict=True)
+    return torch.stack([image[y : y + height, x : x + width] for image, y, x in places]).permute(0, 3, 1, 2)

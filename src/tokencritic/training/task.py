@@ -2,15 +2,12 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import asdict
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from tokencritic.models.saved import SavedModel
-
-Model = TypeVar("Model", bound=SavedModel)
 VALIDATION_BATCH = 64  # held-out examples in one forward pass
 
 
@@ -32,11 +29,11 @@ class Examples(Protocol):
     def facts(self) -> dict[str, Any]: ...
 
 
-class Task(ABC, Generic[Model]):
+class Task(ABC):
     """What is learned. Subclasses say how the loss comes about and override what else is different.
 
     name: the model's name in the run folder and in a pipeline: tokenizer, generator, critic or classifier.
-    model: what is kept. objective: a dataclass. seed: of all that is random in the loss.
+    model: a `SavedModel`, what is kept. objective: a dataclass. seed: of all that is random in the loss.
     num_rows: how many examples there are; training and validation name them by their number, a row.
     num_images: how many different images these are: rows r and r + num_images show the same one, cropped anew.
     parts: every module that a step needs, the model among them.
@@ -44,7 +41,7 @@ class Task(ABC, Generic[Model]):
 
     name: str
 
-    def __init__(self, model: Model, examples: Examples, objective: Any, seed: int, *others: Any) -> None:
+    def __init__(self, model: Any, examples: Examples, objective: Any, seed: int, *others: Any) -> None:
         """others: what else a step needs; those that are torch modules move with the model."""
         self.model, self.examples, self.objective, self.seed = model, examples, objective, seed
         self.num_rows = self.num_images = len(examples)
@@ -63,7 +60,7 @@ class Task(ABC, Generic[Model]):
         step: None is validation: the same masks each time, and neither augmentation nor dropped labels.
         """
 
-    def after_step(self, step: int, progress: float) -> None:
+    def after_step(self, step: int, progress: float) -> None:  # noqa: B027 - most tasks have nothing to move
         """Move whatever else moves, such as a codebook or a discriminator. progress: the share of the run that is done."""
 
     @torch.no_grad()

@@ -89,7 +89,7 @@ def check_fit(what: str, model: MaskedGenerator | TokenCritic, arrays: TokenArra
             raise InputError(f"the {what}'s {name} is {value} but the tokens' is {right}; they must be equal")
 
 
-class TokenTask(Task[Any]):
+class TokenTask(Task):
     """A task on token arrays, for a model of their sizes.
 
     tokenizer: the one that made the tokens, to show samples; None, and there is no picture. seed: of masks and draws.
