@@ -341,7 +341,7 @@ def test_bad_input_is_one_line_and_nothing_is_sampled(refused, model, make_model
         ("evaluate", model, "--features", "classifier"): "reference",
         ("evaluate", model, "--reference", data, "--inception", "no.pth"): "no.pth is no file",
         ("evaluate", images, *measured): "--features is classifier, but the model has none",
-        ("evaluate", images, *measured, "--num", 20, "--classifier", model): "a sample file is measured as a whole",
+        ("evaluate", images, *measured, "--num", 20, "--classifier", model): "images.npz is taken as a whole",
         ("evaluate", images, *measured, "--seed_sets", 3): "--seed_sets is for models",
         ("evaluate", images, *measured, "--steps", 3): "--steps is for models",
         ("evaluate", pickled, *measured, "--classifier", model): "pickled.npz",

@@ -68,9 +68,9 @@ def make_meter(
 ) -> "Meter":
     """The meter for so many images of this size, the reference opened. classifier: that of the model, or None."""
     from tokencritic.evaluation.cache import cache_folder
-    from tokencritic.evaluation.evaluate import Meter, check_count, check_plan
+    from tokencritic.evaluation.evaluate import Meter, check_plan
     from tokencritic.evaluation.features import ClassifierFeatures, InceptionFeatures
-    from tokencritic.evaluation.reference import PACKED, ReferenceImages, open_reference
+    from tokencritic.evaluation.reference import PACKED, open_reference
 
     cache, place = cache_folder(given.cache), reference_of(given)
     metrics, resamples = given.get("metrics"), given.get("resamples", 0)
@@ -82,12 +82,9 @@ def make_meter(
         raise InputError("--features is classifier, but the model has none; choose inception")
     else:
         features = ClassifierFeatures(classifier)
-    # Before the reference is opened, which may take an hour.
-    if not given.few_samples:
-        check_count("images", count, features.dimension, metrics)
-    check_plan(features, metrics, resamples, None)
-    wanted = ReferenceImages(image_size, channels, given.split, given.reference_num)
-    reference = open_reference(place, features, wanted, cache, ranks)
+    check_plan(features, metrics, resamples, given.few_samples, count)  # opening the reference may take an hour
+    images = image_size, channels, given.split, given.reference_num
+    reference = open_reference(place, features, cache, *images, ranks)
     return Meter(features, reference, cache, metrics, resamples, given.few_samples, ranks)
 
 

@@ -38,9 +38,11 @@ def main(arguments: list[str]) -> None:
         for one in settings:
             check_settings(pipe, one)
         meter = model_meter(given, ranks, pipe, given.num)
-        folder = Path(given.out)
-        write = (lambda rows: write_csv(folder / "sweep.csv", rows)) if ranks.first else None
-        rows = sweep(sets, meter, settings, write)
+        folder, rows = Path(given.out), []
+        for row in sweep(sets, meter, settings):
+            rows.append(row)
+            if ranks.first:
+                write_csv(folder / "sweep.csv", rows)
         if not ranks.first:
             return
         facts = meter.facts(sets.of(settings[0]))

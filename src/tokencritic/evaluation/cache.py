@@ -18,7 +18,6 @@ import numpy as np
 from tokencritic.files import write_atomically
 
 CHUNK_ROWS = 256
-FACTS = "facts.json"
 _DIGEST_BYTES = 32
 
 ChunkArrays = dict[str, np.ndarray]
@@ -31,9 +30,10 @@ def cache_folder(named: str | None = None) -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "token-critic"
 
 
-def key_of(facts: Mapping[str, Any]) -> str:
-    """A name for what has these facts: 128 bits of a hash of their JSON."""
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
+def file_digest(file: Path) -> str:
+    """The SHA-256 of a file, in hex."""
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def chunk_ranges(count: int) -> list[range]:
@@ -53,11 +53,12 @@ class Chunks:
     @classmethod
     def open(cls, cache: Path, kind: str, facts: Mapping[str, Any]) -> Self:
         """The folder of what has these facts, made if it does not exist, with the facts in it for people to read."""
-        folder = cache / kind / key_of(facts)
+        key = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
+        folder = cache / kind / key
         folder.mkdir(parents=True, exist_ok=True)
-        if not (folder / FACTS).is_file():
+        if not (file := folder / "facts.json").is_file():
             text = json.dumps(facts, indent=2, sort_keys=True) + "\n"
-            write_atomically(folder / FACTS, lambda path: path.write_text(text, encoding="utf-8"))
+            write_atomically(file, lambda path: path.write_text(text, encoding="utf-8"))
         return cls(folder)
 
     def read(self, rows: range) -> ChunkArrays:
@@ -72,32 +73,26 @@ class Chunks:
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
             return {name: arrays[name][: len(rows)] for name in arrays.files}
 
-    def count_missing(self, rows: range) -> int:
-        """How many of these rows are not on disk."""
-        return len(rows) - _num_rows(self.read(rows))
-
     def complete(self, rows: range, make: Callable[[range], ChunkArrays]) -> ChunkArrays:
-        """The arrays of these rows: from disk, and those that are missing made now and written."""
-        before = self.read(rows)
-        missing = rows[_num_rows(before) :]
-        if not missing:
-            return before
-        made = make(missing)
-        arrays = {name: np.concatenate([before[name], made[name]]) for name in made} if before else made
-        self.write(rows, arrays)
-        return arrays
+        """The arrays of these rows: from disk, and those that are missing made now and written.
 
-    def write(self, rows: range, arrays: ChunkArrays) -> None:
-        """Write one file atomically, with the SHA-256 of its bytes after them; NumPy reads such an .npz all the same."""
-        buffer = io.BytesIO()
-        np.savez(buffer, allow_pickle=False, **arrays)  # pyright: ignore[reportArgumentType]
-        content = buffer.getvalue()
-        whole = content + hashlib.sha256(content).digest()
-        write_atomically(self._file(rows), lambda path: path.write_bytes(whole))
+        A file has the SHA-256 of its bytes after them; NumPy reads such an .npz all the same.
+        """
+        arrays = self.read(rows)
+        if missing := rows[num_rows(arrays) :]:
+            made = make(missing)
+            arrays = {name: np.concatenate([arrays[name], made[name]]) for name in made} if arrays else made
+            buffer = io.BytesIO()
+            np.savez(buffer, allow_pickle=False, **arrays)  # pyright: ignore[reportArgumentType]
+            content = buffer.getvalue()
+            whole = content + hashlib.sha256(content).digest()
+            write_atomically(self._file(rows), lambda path: path.write_bytes(whole))
+        return arrays
 
     def _file(self, rows: range) -> Path:
         return self.folder / f"{rows.start // CHUNK_ROWS:06}.npz"
 
 
-def _num_rows(arrays: ChunkArrays) -> int:
+def num_rows(arrays: ChunkArrays) -> int:
+    """How many rows a chunk has on disk."""
     return len(next(iter(arrays.values()), ()))

@@ -17,10 +17,9 @@ from torch import Tensor
 from tokencritic.contracts import evaluating
 from tokencritic.distribution import ALONE, Ranks
 from tokencritic.errors import InputError, check_at_least
-from tokencritic.evaluation.cache import ChunkArrays, Chunks, chunk_ranges
+from tokencritic.evaluation.cache import ChunkArrays, Chunks, chunk_ranges, num_rows
 from tokencritic.evaluation.image_sets import ImageSet
-from tokencritic.evaluation.inception import DIMENSION, INPUT_SIZE, Inception, resize_tf1
-from tokencritic.evaluation.weights import Weights, find_weights, read_weights
+from tokencritic.evaluation.inception import DIMENSION, INPUT_SIZE, Weights, find_weights, read_weights, resize_tf1
 from tokencritic.image_forms import check_images, to_pixels
 from tokencritic.models.classifier import Classifier
 from tokencritic.progress import Progress
@@ -73,20 +72,13 @@ class InceptionFeatures(Features):
 
     def __init__(self, weights: Weights, *, batch_size: int = 32, device: torch.device | str = "cpu") -> None:
         super().__init__(batch_size)
-        self.fingerprint = weights.fingerprint
-        self.device = torch.device(device)
+        self.device, self.fingerprint = torch.device(device), weights.fingerprint
+        self._network = weights.network.to(self.device)
+        self._head = None if weights.head is None else weights.head.to(self.device)
         self.gives_probabilities = weights.head is not None
-        self._head = None
         if weights.head is not None:
-            self._head = weights.head.to(self.device)
             # Apart from the fingerprint: features are comparable whatever head the weights have, or none.
-            self.head_fingerprint = hashlib.sha256(weights.head.contiguous().cpu().numpy().tobytes()).hexdigest()
-        with torch.device("meta"):
-            self._network = Inception()
-        for layer, (weight, bias) in zip(self._network.convolutions(), weights.convolutions, strict=True):
-            weight = weight.contiguous(memory_format=torch.channels_last)
-            state = {"weight": weight.to(self.device), "bias": bias.to(self.device)}
-            layer.load_state_dict(state, assign=True)
+            self.head_fingerprint = hashlib.sha256(weights.head.contiguous().numpy().tobytes()).hexdigest()
 
     @classmethod
     def load(cls, file: str | Path | None = None, **options: Any) -> Self:
@@ -95,9 +87,7 @@ class InceptionFeatures(Features):
 
     @torch.inference_mode()
     def extract(self, images: Tensor) -> FeaturesByKind:
-        pixels = to_pixels(images.to(self.device))  # (b, 3, h, w)
-        if pixels.shape[2:] != (INPUT_SIZE, INPUT_SIZE):
-            pixels = resize_tf1(pixels, INPUT_SIZE)
+        pixels = resize_tf1(to_pixels(images.to(self.device)), INPUT_SIZE)  # (b, 3, 299, 299)
         features = self._network((pixels - 128) / 128)  # (b, d)
         if self._head is None:
             return {"features": features.cpu()}
@@ -181,7 +171,7 @@ def extract(
         return {kind: values.numpy().astype(np.float32) for kind, values in found.items()}
 
     mine = chunk_ranges(count)[ranks.rank :: ranks.size]
-    missing = {rows: some for rows in mine if (some := chunks.count_missing(rows))}
+    missing = {rows: some for rows in mine if (some := len(rows) - num_rows(chunks.read(rows)))}
     total = sum(map(len, mine))
     with Progress(total, what, "images", done=total - sum(missing.values()), shown=ranks.first) as progress:
         for rows, some in missing.items():
