@@ -352,12 +352,14 @@ def test_bad_input_is_one_line_and_nothing_is_sampled(refused, model, make_model
         ("sweep", model, *measured, "--steps", "halton=4"): "--steps holds 'halton=4'; --samplers has no halton",
         ("evaluate", model, *measured, "--out", tmp_path): "which is a folder; expected a JSON file",
         ("tune", model, *measured, "--budget", 10, "--first", 40): "budget is 10 images; two trials of 40 images",
-        ("tune", model, *measured, "--nfe", 0): "--nfe is 0",
+        ("tune", model, *measured, "--nfe", 0): "nfe is 0; one step of these settings takes 1",
+        ("tune", model, *measured, "--budget", 0): "budget is 0 images",
         ("tune", model, *measured, "--steps", 9): "--steps is 9; --nfe fixes the steps of every trial",
         ("tune", tmp_path / "nowhere", *measured): "is no model folder that can be written to",
         ("tune", model, *measured, "--budget", 200, "--first", 20): "20 images are too few for FID",
-        ("compare", model, *measured, "--steps", 0): "--steps must be at least 1",
-        ("compare", model, *measured, "--candidates", 1): "--candidates at least 2",
+        ("compare", model, *measured, "--steps", 0): "steps is 0; it must be an integer, at least 1",
+        ("compare", model, *measured, "--nfe", 0): "nfe is 0; one step of these settings takes 1",
+        ("compare", model, *measured, "--candidates", 1): "--candidates holds 1; each must be at least 2",
         ("compare", model, *measured, "--candidates", 5, "--nfe", 9): "leave out --nfe",
     }
     cases |= {(verb, model, *measured, "--device", "cud"): "--device is cud" for verb in VERBS}

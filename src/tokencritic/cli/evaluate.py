@@ -91,7 +91,7 @@ def _is_model(path: str) -> bool:
 def _of_model(given: Namespace, ranks: "Ranks") -> "Found":
     from tokencritic.evaluation.image_sets import Reconstructions, open_images
     from tokencritic.evaluation.report import settings_text
-    from tokencritic.evaluation.samples import Refinement, check_settings
+    from tokencritic.evaluation.samples import Refinement
 
     if given.classifier:
         raise InputError(f"--classifier is for folders and files of images; {given.model} is a model")
@@ -110,8 +110,7 @@ def _of_model(given: Namespace, ranks: "Ranks") -> "Found":
         refinement = Refinement(given.refine, refined_with)
         changes = {"sampler": "confidence", **changes}  # what is refined is the baseline by default
     settings = pipe.settings(**changes)
-    sets = sample_sets(given, pipe)
-    check_settings(pipe, settings)
+    sets = sample_sets(given, pipe, [settings])
     plain = sets.of(settings)
     meter = model_meter(given, ranks, pipe, given.num)
     notes = [f"{given.num} images, {settings_text(plain[0].facts['settings'])}, {plain[0].nfe} NFE"]

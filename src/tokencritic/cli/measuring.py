@@ -10,10 +10,13 @@ from tokencritic.cli.arguments import add_machine
 from tokencritic.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from tokencritic.distribution import Ranks
     from tokencritic.evaluation.evaluate import Meter
     from tokencritic.evaluation.samples import SampleSets
     from tokencritic.pipeline import TokenCriticPipeline
+    from tokencritic.sampling.settings import SamplingSettings
 
 METRICS = "fid,kid,is,precision,recall,accuracy"
 
@@ -43,12 +46,15 @@ def add_meter(parser: ArgumentParser) -> None:
     group.add_argument("--cache", metavar="FOLDER", help="by default TOKENCRITIC_CACHE, else ~/.cache/token-critic")
 
 
-def sample_sets(given: Namespace, pipe: "TokenCriticPipeline") -> "SampleSets":
-    """Which images are made, as the flags of `add_samples` say."""
+def sample_sets(given: Namespace, pipe: "TokenCriticPipeline", settings: "Iterable[SamplingSettings]") -> "SampleSets":
+    """Which images are made, as the flags of `add_samples` say. settings: to be checked, before hours are spent."""
     from tokencritic.evaluation.cache import cache_folder
-    from tokencritic.evaluation.samples import SampleSets
+    from tokencritic.evaluation.samples import SampleSets, check_settings
 
-    return SampleSets(pipe, cache_folder(given.cache), given.num, given.seed, given.seed_sets, given.batch_size)
+    sets = SampleSets(pipe, cache_folder(given.cache), given.num, given.seed, given.seed_sets, given.batch_size)
+    for one in settings:
+        check_settings(pipe, one)
+    return sets
 
 
 def reference_of(given: Namespace) -> Path:

@@ -25,7 +25,6 @@ def main(arguments: list[str]) -> None:
 
     from tokencritic.distribution import joined
     from tokencritic.evaluation.report import explain, write_csv, write_json
-    from tokencritic.evaluation.samples import check_settings
     from tokencritic.evaluation.search import settings_grid, sweep
     from tokencritic.pictures.figures import tradeoff_figures
 
@@ -34,9 +33,7 @@ def main(arguments: list[str]) -> None:
     with joined(check_device(given.device)) as ranks:
         pipe = load_model(given)
         settings = [pipe.sampling.opened(one) for one in settings_grid(given.samplers, axes, pipe.sampling.for_sampler)]
-        sets = sample_sets(given, pipe)
-        for one in settings:
-            check_settings(pipe, one)
+        sets = sample_sets(given, pipe, settings)
         meter = model_meter(given, ranks, pipe, given.num)
         folder, rows = Path(given.out), []
         for row in sweep(sets, meter, settings):

@@ -9,7 +9,6 @@ from tokencritic.cli.arguments import (
     add_machine,
     add_settings,
     check_device,
-    check_positive,
     load_model,
     make_parser,
     parse,
@@ -84,5 +83,4 @@ def _parse(arguments: list[str]) -> Namespace:
         raise InputError(f"{given.model} is no model folder that can be written to")
     if given.steps is not None:
         raise InputError(f"--steps is {given.steps}; --nfe fixes the steps of every trial")
-    check_positive(given, "nfe", "budget")
     return given

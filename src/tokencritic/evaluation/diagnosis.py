@@ -46,10 +46,6 @@ class Judged(NamedTuple):
     unchanged: Tensor
     log_probs: Tensor
 
-    def select(self, chosen: Tensor) -> "Judged":
-        """Some of the images: by a (b,) bool tensor or by their numbers."""
-        return Judged(*(values[chosen] for values in self))
-
 
 def held_out_rows(arrays: TokenArrays, num: int, share: float) -> Tensor:
     """Up to `num` of the rows that a training with this `held_out` does not learn from, evenly spaced: (k,) int64.
@@ -78,16 +74,12 @@ def judge(
     """
     assert pipe.critic is not None
     read, parts = TokenRows(arrays, seed), []
-    with (
-        evaluating(*pipe.critic.networks),
-        Progress(len(rows), "judging held-out images", "images", shown=len(rows) > batch_size) as progress,
-    ):
+    with evaluating(*pipe.critic.networks), Progress(len(rows), "judging held-out images", "images") as progress:
         for part in rows.split(batch_size):
             tokens, labels, seeds = read(part, None, pipe.device)
             found = critic_loss(pipe.critic, pipe.generator, tokens, labels, seeds, temperature=temperature)
-            proposal = found.proposal
-            values = (found.logits.float(), proposal.mask, proposal.tokens == tokens, proposal.log_probs())
-            parts.append([value.cpu() for value in values])
+            unchanged, log_probs = found.proposal.tokens == tokens, found.proposal.log_probs()
+            parts.append([value.cpu() for value in (found.logits.float(), found.mask, unchanged, log_probs)])
             progress.advance(len(part))
     return Judged(*map(torch.cat, zip(*parts, strict=True)))
 
@@ -100,10 +92,10 @@ def held_out_report(judged: Judged) -> dict[str, Any]:
     """
     num_tokens = judged.mask.shape[1]
     bins = ((judged.mask.sum(1) * RATIO_BINS + num_tokens - 1) // num_tokens).clamp(min=1)  # rounded up, in integers
-    sections = [
-        {"ratio": ((high - 1) / RATIO_BINS, high / RATIO_BINS), **_section(judged.select(bins == high))}
-        for high in range(1, RATIO_BINS + 1)
-    ]
+    sections = []
+    for high in range(1, RATIO_BINS + 1):
+        inside = Judged(*(values[bins == high] for values in judged))
+        sections.append({"ratio": ((high - 1) / RATIO_BINS, high / RATIO_BINS), **_section(inside)})
     return {"all": _section(judged), "by_ratio": sections}
 
 
@@ -199,10 +191,7 @@ def watch(
     assert pipe.critic is not None
     what, scorer, device = f"watching {settings.row(True).name}", CriticScorer(pipe.critic), pipe.device
     batches: dict[int, list[StepSums]] = {}
-    with (
-        evaluating(*scorer.networks),
-        Progress(len(labels), what, "images", shown=len(labels) > batch_size) as progress,
-    ):
+    with evaluating(*scorer.networks), Progress(len(labels), what, "images") as progress:
         for part, part_seeds in zip(labels.split(batch_size), seeds.split(batch_size), strict=True):
             trace, here = Trace(), part.to(device)
             pipe.sample_tokens(part, part_seeds, settings, batch_size=batch_size, on_step=trace)

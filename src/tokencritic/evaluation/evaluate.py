@@ -145,12 +145,6 @@ class _Compared:
         order = torch.randperm(len(probabilities), generator=torch_rng(0))
         return bootstrap(lambda numbers: inception_score(probabilities[numbers][order]), len(order), self.resamples)
 
-    def precision(self) -> MetricValue:
-        return mean_over_images(self.hits.fake, self.resamples)
-
-    def recall(self) -> MetricValue:
-        return mean_over_images(self.hits.real, 0)
-
     def accuracy(self) -> MetricValue:
         assert self.labels is not None
         return mean_over_images(correctly_classified(self.fake.read("probabilities"), self.labels), self.resamples)
@@ -170,8 +164,8 @@ METRICS: dict[str, Metric] = {
     "fid": Metric("FID", 2, _Compared.fid, "statistics"),
     "kid": Metric("KID", 5, _Compared.kid, "images"),
     "is": Metric("IS", 2, _Compared.inception_score, "probabilities"),
-    "precision": Metric("precision", 3, _Compared.precision, "images"),
-    "recall": Metric("recall", 3, _Compared.recall, "images"),
+    "precision": Metric("precision", 3, lambda one: mean_over_images(one.hits.fake, one.resamples), "images"),
+    "recall": Metric("recall", 3, lambda one: mean_over_images(one.hits.real, 0), "images"),
     "accuracy": Metric("accuracy", 3, _Compared.accuracy, "labels"),
 }
 

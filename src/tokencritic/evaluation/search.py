@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -155,20 +156,19 @@ def trial_settings(
     rng = np.random.default_rng(seed)
     found = [start]
     noises = _CRITIC_NOISES[start.noise_kind] if row.uses_critic else _CONFIDENCE_NOISES
+    ranges = np.array([_ENDS, _FALLS, np.log(noises), _TIMES])
     anywhere = (rng.random(4) + np.arange(count // 2)[:, None] * _STRIDES) % 1
-    near = _place(start.of(pipe.critic is not None), row.revokes, noises) + _NEAR * (2 * anywhere - 1)
+    near = _place(start.of(pipe.critic is not None), ranges) + _NEAR * (2 * anywhere - 1)
     for number, place in enumerate([*near.clip(0, 1), *anywhere][: count - 1]):
-        end, fall = np.interp(place[0], (0, 1), _ENDS), np.interp(place[1], (0, 1), _FALLS)
-        noise = float(np.exp(np.interp(place[2], (0, 1), np.log(noises))))
-        time = float(np.interp(place[3], (0, 1), _TIMES)) if row.revokes else 0.0
-        guidance = start.guidance
+        end, fall, noise, time = (ranges[:, 0] + place * np.ptp(ranges, axis=1)).tolist()
+        time, guidance = time if row.revokes else 0.0, start.guidance
         if pipe.generator.null_class and number >= len(near):
             guidance = float(rng.uniform(*_GUIDANCES)) if rng.random() < 0.5 else 1.0
         found.append(
             dataclasses.replace(
                 start,
-                temperature=(round(float(end + fall), 3), round(float(end), 3)),
-                selection_noise=round(noise, 3) if "selection_noise" in row.settings else None,
+                temperature=(round(end + fall, 3), round(end, 3)),
+                selection_noise=round(math.exp(noise), 3) if "selection_noise" in row.settings else None,
                 critic_window=(round(min(1.0, 1 + _ALL_THE_TIME + time), 2), round(max(0.0, time - _ALL_THE_TIME), 2)),
                 guidance=round(guidance, 2),
             )
@@ -176,17 +176,17 @@ def trial_settings(
     return [pipe.sampling.fitted(one, nfe) for one in found]
 
 
-def _place(settings: SamplingSettings, revokes: bool, noises: tuple[float, float]) -> np.ndarray:
-    """Where in the ranges settings lie, each from 0 to 1: end and fall of the temperature, noise, time."""
+def _place(settings: SamplingSettings, ranges: np.ndarray) -> np.ndarray:
+    """Where in the ranges settings lie, each from 0 to 1: end and fall of the temperature, logarithm of the noise, time."""
     hot, end = temperature_range(settings.temperature)
-    noise = np.log(np.clip(settings.selection_noise or noises[0], *noises))
+    noise = math.log(settings.selection_noise) if settings.selection_noise else -math.inf
     (since, until), time = settings.critic_window, 0.0
-    if revokes and until > 0:
+    if until > 0:
         time = until + _ALL_THE_TIME
-    elif revokes and since < 1:
+    elif since < 1:
         time = since - 1 - _ALL_THE_TIME
-    places = ((end, _ENDS), (hot - end, _FALLS), (noise, np.log(noises)), (time, _TIMES))
-    return np.array([np.interp(value, ends, (0, 1)) for value, ends in places])
+    values = (end, hot - end, noise, time)
+    return np.array([np.interp(value, ends, (0, 1)) for value, ends in zip(values, ranges, strict=True)])
 
 
 def write_tuning(
