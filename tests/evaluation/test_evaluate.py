@@ -222,7 +222,7 @@ def test_a_damaged_chunk_is_made_again(world, pipe, make_meter, tmp_path, damage
 
 
 def test_no_changed_byte_of_a_chunk_goes_unnoticed(tmp_path):
-    chunks = Chunks.open(tmp_path, "kind", {"a": 1})
+    chunks = Chunks.open(tmp_path, "kind", {"a": 1}, 3)
     rows = {"tokens": np.arange(12, dtype=np.uint16).reshape(3, 4), "seconds": np.ones(3, np.float32)}
     chunks.complete(range(3), lambda _: rows)
     file = chunks.folder / "000000.npz"
@@ -354,7 +354,7 @@ def test_adm_reference_files_give_fid_from_their_statistics_and_neighbours_from_
     opened = open_reference(tmp_path / "adm.npz", features, tmp_path, SIZE, 1)
     assert opened.gaussian.mean.equal(gaussian.mean)
     assert len(opened.features) == 500
-    assert opened.features.read("features").equal(whole.features.read("features")[:500])
+    assert opened.features.whole("features").equal(whole.features.whole("features")[:500])
 
 
 def test_bad_input_is_named(world, pipe, make_meter, tmp_path):

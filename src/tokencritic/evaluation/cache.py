@@ -8,13 +8,16 @@ import hashlib
 import io
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+import torch
+from torch import Tensor
 
+from tokencritic.errors import InputError
 from tokencritic.files import write_atomically
 
 CHUNK_ROWS = 256
@@ -43,15 +46,19 @@ def chunk_ranges(count: int) -> list[range]:
 
 @dataclass(frozen=True)
 class Chunks:
-    """The chunk files of one folder: an .npz each, whose arrays have one entry per row.
+    """The first `count` rows in the chunk files of one folder: an .npz each, whose arrays have one entry per row.
 
     Chunks are named by the range of their rows, which begins at a multiple of `CHUNK_ROWS`; only the last one is shorter.
     """
 
     folder: Path
+    count: int
+
+    def __len__(self) -> int:
+        return self.count
 
     @classmethod
-    def open(cls, cache: Path, kind: str, facts: Mapping[str, Any]) -> Self:
+    def open(cls, cache: Path, kind: str, facts: Mapping[str, Any], count: int) -> Self:
         """The folder of what has these facts, made if it does not exist, with the facts in it for people to read."""
         key = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
         folder = cache / kind / key
@@ -59,7 +66,20 @@ class Chunks:
         if not (file := folder / "facts.json").is_file():
             text = json.dumps(facts, indent=2, sort_keys=True) + "\n"
             write_atomically(file, lambda path: path.write_text(text, encoding="utf-8"))
-        return cls(folder)
+        return cls(folder, count)
+
+    def stream(self, name: str) -> Iterator[Tensor]:
+        """One of the arrays, chunk by chunk, all of which must be on disk: memory for one of them at a time."""
+        for number, rows in enumerate(chunk_ranges(self.count)):
+            values = self.read(rows).get(name, np.empty(0))
+            if len(values) < len(rows):
+                place = f"chunk {number} in {self.folder}"
+                raise InputError(f"{place} is missing or damaged; ranks must share one cache; rerun the command")
+            yield torch.from_numpy(values)
+
+    def whole(self, name: str) -> Tensor:
+        """All rows of one of the arrays, in memory."""
+        return torch.cat(list(self.stream(name)))
 
     def read(self, rows: range) -> ChunkArrays:
         """The arrays of these rows, as far as they are on disk; none if the file does not exist or is damaged."""

@@ -13,8 +13,8 @@ import torch
 from tokencritic import __version__
 from tokencritic.distribution import ALONE, Ranks
 from tokencritic.errors import InputError
-from tokencritic.evaluation.cache import CHUNK_ROWS
-from tokencritic.evaluation.features import CachedFeatures, Features, extract
+from tokencritic.evaluation.cache import CHUNK_ROWS, Chunks
+from tokencritic.evaluation.features import Features, extract
 from tokencritic.evaluation.image_sets import ImageSet
 from tokencritic.evaluation.manifold import Hits, precision_recall
 from tokencritic.evaluation.metrics import (
@@ -108,7 +108,7 @@ class Meter:
 class _Compared:
     """The features of one set of images beside those of the reference, each read once. labels: of the images."""
 
-    fake: CachedFeatures
+    fake: Chunks
     labels: np.ndarray | None
     reference: Reference
     resamples: int
@@ -119,7 +119,7 @@ class _Compared:
     @cached_property
     def both(self) -> tuple[torch.Tensor, torch.Tensor]:
         assert self.reference.features is not None
-        return self.reference.features.read("features"), self.fake.read("features")
+        return self.reference.features.whole("features"), self.fake.whole("features")
 
     @cached_property
     def hits(self) -> Hits:
@@ -140,14 +140,14 @@ class _Compared:
         return kid(*self.both, subset_size=max(2, min(_KID_SUBSET, min(map(len, self.both)) // 2)))
 
     def inception_score(self) -> MetricValue:
-        probabilities = self.fake.read("probabilities")
+        probabilities = self.fake.whole("probabilities")
         # In an order of its own: a folder is sorted by class, and a split of a few classes would score low.
         order = torch.randperm(len(probabilities), generator=torch_rng(0))
         return bootstrap(lambda numbers: inception_score(probabilities[numbers][order]), len(order), self.resamples)
 
     def accuracy(self) -> MetricValue:
         assert self.labels is not None
-        return mean_over_images(correctly_classified(self.fake.read("probabilities"), self.labels), self.resamples)
+        return mean_over_images(correctly_classified(self.fake.whole("probabilities"), self.labels), self.resamples)
 
 
 @dataclass(frozen=True)

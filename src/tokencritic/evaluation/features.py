@@ -5,8 +5,6 @@ depend on how many ranks there are.
 """
 
 import hashlib
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -129,39 +127,13 @@ class ClassifierFeatures(Features):
         return {"features": features.float().cpu(), "probabilities": probabilities.cpu()}
 
 
-@dataclass(frozen=True)
-class CachedFeatures:
-    """What `extract` found of `count` images."""
-
-    chunks: Chunks
-    count: int
-
-    def __len__(self) -> int:
-        return self.count
-
-    def stream(self, kind: FeatureKind) -> Iterator[Tensor]:
-        """Chunk by chunk, (b, d) float32 each: memory for one of them at a time."""
-        for number, rows in enumerate(chunk_ranges(self.count)):
-            values = self.chunks.read(rows).get(kind, np.empty(0))
-            if len(values) < len(rows):
-                place = f"chunk {number} in {self.chunks.folder}"
-                raise InputError(f"{place} is missing or damaged; ranks must share one cache; rerun the command")
-            yield torch.from_numpy(values)
-
-    def read(self, kind: FeatureKind) -> Tensor:
-        """All rows in memory, (count, d) float32."""
-        return torch.cat(list(self.stream(kind)))
-
-
-def extract(
-    images: ImageSet, features: Features, cache: Path, ranks: Ranks = ALONE, what: str = "features"
-) -> CachedFeatures:
+def extract(images: ImageSet, features: Features, cache: Path, ranks: Ranks = ALONE, what: str = "features") -> Chunks:
     """The features of all images; those that are not in the cache are computed now, shared among ranks.
 
     what: the name of the progress. Returns when all ranks have finished.
     """
     facts = {"images": images.facts, "features": features.facts, "image_size": images.image_size}
-    chunks, count = Chunks.open(cache, "features", facts), len(images)
+    chunks = Chunks.open(cache, "features", facts, len(images))
 
     def make(rows: range) -> ChunkArrays:
         found = features(images.batch(rows.start, rows.stop))
@@ -170,7 +142,7 @@ def extract(
                 raise InputError(f"{kind} of some images hold NaN or infinity; nothing can be measured with them")
         return {kind: values.numpy().astype(np.float32) for kind, values in found.items()}
 
-    mine = chunk_ranges(count)[ranks.rank :: ranks.size]
+    mine = chunk_ranges(len(images))[ranks.rank :: ranks.size]
     missing = {rows: some for rows in mine if (some := len(rows) - num_rows(chunks.read(rows)))}
     total = sum(map(len, mine))
     with Progress(total, what, "images", done=total - sum(missing.values()), shown=ranks.first) as progress:
@@ -178,4 +150,4 @@ def extract(
             chunks.complete(rows, make)
             progress.advance(some)
     ranks.wait()
-    return CachedFeatures(chunks, count)
+    return chunks

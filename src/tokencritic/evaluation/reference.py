@@ -12,7 +12,7 @@ from tokencritic.data.source import Split
 from tokencritic.distribution import ALONE, Ranks
 from tokencritic.errors import InputError
 from tokencritic.evaluation.cache import ChunkArrays, Chunks, chunk_ranges, file_digest
-from tokencritic.evaluation.features import CachedFeatures, Features, extract
+from tokencritic.evaluation.features import Features, extract
 from tokencritic.evaluation.image_sets import ImageSet, check_whole, open_images
 from tokencritic.evaluation.metrics import Gaussian, fit_gaussian
 from tokencritic.files import write_atomically
@@ -26,7 +26,7 @@ class Reference:
     """gaussian: of the features, what FID needs. features: of the images, None for a file of statistics alone."""
 
     gaussian: Gaussian
-    features: CachedFeatures | None
+    features: Chunks | None
     facts: dict[str, Any]
 
 
@@ -80,15 +80,15 @@ def pack_images(images: ImageSet, file: Path) -> None:
     write_atomically(file, write)
 
 
-def _fit(found: CachedFeatures, cache: Path) -> Gaussian:
+def _fit(found: Chunks, cache: Path) -> Gaussian:
     """The Gaussian of these features: from the cache, or computed now and kept there."""
 
     def make(_: range) -> ChunkArrays:
         fitted = fit_gaussian(found.stream("features"))
         return {"mu": fitted.mean.numpy()[None], "sigma": fitted.covariance.numpy()[None]}
 
-    facts = {"features": found.chunks.folder.name, "count": len(found)}
-    kept = Chunks.open(cache, "statistics", facts).complete(range(1), make)
+    facts = {"features": found.folder.name, "count": len(found)}
+    kept = Chunks.open(cache, "statistics", facts, count=1).complete(range(1), make)
     return Gaussian(torch.from_numpy(kept["mu"][0]), torch.from_numpy(kept["sigma"][0]), len(found))
 
 
