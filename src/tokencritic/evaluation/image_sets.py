@@ -86,7 +86,7 @@ class SourceImages(ImageSet):
                 sizes = f"{image.width} x {image.height}, others {width} x {height}"
                 raise InputError(f"{self.source.name(index)} is {sizes}; images to be measured must have one size")
         mode = "L" if all(image.mode == "L" for image in images) else "RGB"
-        return np.stack([np.atleast_3d(image.convert(mode)) for image in images])
+        return np.stack([np.atleast_3d(np.asarray(image.convert(mode))) for image in images])
 
     def _read(self, index: int) -> Image.Image:
         example = self.source[index]
