@@ -111,13 +111,6 @@ def test_a_report_by_hand():
     assert everything_hidden["auc"]["changed"] == 1
 
 
-def test_each_image_is_selected_once():
-    judged = hand_made()
-    chosen = judged.select(torch.tensor([0, 1])), judged.select(torch.tensor([False, False, True, True]))
-    for first, last, whole in zip(*chosen, judged, strict=True):
-        assert torch.cat([first, last]).equal(whole)
-
-
 def tiny_pipe(**changes):
     torch.manual_seed(1)
     generator = Generator(TransformerConfig(**SIZES))
@@ -147,7 +140,7 @@ def test_it_judges_what_validation_in_training_judges(reads, temperature):
 def test_the_order_and_the_batches_do_not_matter_and_the_seed_does():
     pipe, arrays, rows = tiny_pipe(), make_arrays(), torch.arange(20)
     whole, parts = (judge(pipe, arrays, rows, 3, batch_size=size) for size in (64, 7))
-    back = judge(pipe, arrays, rows.flip(0), 3).select(torch.arange(19, -1, -1))
+    back = Judged(*(values.flip(0) for values in judge(pipe, arrays, rows.flip(0), 3)))
     for other in (parts, back):
         assert other.mask.equal(whole.mask)
         assert other.unchanged.equal(whole.unchanged)

@@ -18,7 +18,7 @@ from tokencritic.evaluation.features import Features
 from tokencritic.evaluation.image_sets import SourceImages
 from tokencritic.evaluation.manifold import precision_recall
 from tokencritic.evaluation.metrics import MetricValue, fid, fit_gaussian, inception_score, kid
-from tokencritic.evaluation.reference import ReferenceImages, open_reference
+from tokencritic.evaluation.reference import open_reference
 from tokencritic.evaluation.report import number
 from tokencritic.evaluation.samples import SEEDS_PER_SET, Refinement, SampleSets
 from tokencritic.sampling.settings import SamplingSettings
@@ -49,7 +49,7 @@ def make_meter(world, truth, tmp_path):
     def make(features=None, reference=truth, **options):
         features = features or toy.Pairs(world)
         cache = tmp_path / "cache"
-        opened = open_reference(reference, features, ReferenceImages(SIZE, 1), cache)
+        opened = open_reference(reference, features, cache, SIZE, 1)
         return Meter(features, opened, cache, **options)
 
     return make
@@ -92,7 +92,7 @@ def test_the_inception_score_does_not_depend_on_images_being_sorted_by_class(tmp
     for name, order in {"sorted": slice(None), "mixed": np.arange(10_000).reshape(2, 5000).T.flatten()}.items():
         file = tmp_path / f"{name}.npz"
         np.savez(file, images=np.concatenate([black, white])[order], labels=np.zeros(10_000, np.int64))
-        reference = open_reference(file, Bright(), ReferenceImages((1, 1), 1), tmp_path)
+        reference = open_reference(file, Bright(), tmp_path, (1, 1), 1)
         meter = Meter(Bright(), reference, tmp_path, ("is",), resamples=0)
         assert meter([SourceImages(open_source(file))]).metrics["is"].value == pytest.approx(2, abs=0.01)
 
@@ -222,9 +222,9 @@ def test_a_damaged_chunk_is_made_again(world, pipe, make_meter, tmp_path, damage
 
 
 def test_no_changed_byte_of_a_chunk_goes_unnoticed(tmp_path):
-    chunks = Chunks.open(tmp_path, "kind", {"a": 1})
+    chunks = Chunks.open(tmp_path, "kind", {"a": 1}, 3)
     rows = {"tokens": np.arange(12, dtype=np.uint16).reshape(3, 4), "seconds": np.ones(3, np.float32)}
-    chunks.write(range(3), rows)
+    chunks.complete(range(3), lambda _: rows)
     file = chunks.folder / "000000.npz"
     content = file.read_bytes()
     with np.load(file) as opened:  # people can look into it
@@ -296,17 +296,16 @@ def test_the_facts_tell_all_and_are_json(pipe, make_meter, tmp_path):
 
 def test_statistics_of_the_reference_are_kept_and_made_again_if_damaged(world, truth, tmp_path):
     features = toy.Pairs(world)
-    wanted = ReferenceImages(SIZE, 1)
-    first = open_reference(truth, features, wanted, tmp_path)
+    first = open_reference(truth, features, tmp_path, SIZE, 1)
     assert features.seen == 1000
     file = next((tmp_path / "statistics").glob("*/*.npz"))
     kept = file.read_bytes()
     file.write_bytes(kept[:100])
-    again = open_reference(truth, features, wanted, tmp_path)
+    again = open_reference(truth, features, tmp_path, SIZE, 1)
     assert features.seen == 1000
     assert again.gaussian.covariance.equal(first.gaussian.covariance)
     assert file.read_bytes() == kept
-    some = open_reference(truth, features, ReferenceImages(SIZE, 1, num=500), tmp_path)
+    some = open_reference(truth, features, tmp_path, SIZE, 1, num=500)
     assert some.gaussian.count == 500
 
 
@@ -324,38 +323,38 @@ def test_a_file_of_statistics_gives_fid_and_refuses_what_needs_images(pipe, make
 
 
 def test_a_reference_that_does_not_fit_is_refused(world, truth, tmp_path):
-    features, wanted = toy.Pairs(world), ReferenceImages(SIZE, 1)
+    features = toy.Pairs(world)
     np.savez(tmp_path / "foreign.npz", mu=np.zeros(17), sigma=np.eye(17))
     with pytest.raises(InputError, match=r"foreign.npz holds statistics of Inception; .* not pairs"):
-        open_reference(tmp_path / "foreign.npz", features, wanted, tmp_path)
+        open_reference(tmp_path / "foreign.npz", features, tmp_path, SIZE, 1)
     other = toy.Pairs(world)
     other.name, other.dimension = "inception-v3", 2048
     with pytest.raises(InputError, match="holds statistics of 17 dimensions; inception-v3 has 2048"):
-        open_reference(tmp_path / "foreign.npz", other, wanted, tmp_path)
+        open_reference(tmp_path / "foreign.npz", other, tmp_path, SIZE, 1)
     np.savez(tmp_path / "pickled.npz", mu=np.array([{}], dtype=object), sigma=np.eye(2))
     with pytest.raises(InputError, match=r"pickled.npz is not a whole .npz without pickles"):
-        open_reference(tmp_path / "pickled.npz", other, wanted, tmp_path)
+        open_reference(tmp_path / "pickled.npz", other, tmp_path, SIZE, 1)
     np.savez(tmp_path / "large.npz", arr_0=np.zeros((4, 8, 8, 3), np.uint8))
     with pytest.raises(InputError, match=r"large.npz holds images of 8 x 8 pixels; those to be measured have 6 x 6"):
-        open_reference(tmp_path / "large.npz", features, wanted, tmp_path)
-    with pytest.raises(InputError, match=r"large.npz is a reference as it stands"):
-        open_reference(tmp_path / "large.npz", features, ReferenceImages((8, 8), 3, num=2), tmp_path)
+        open_reference(tmp_path / "large.npz", features, tmp_path, SIZE, 1)
+    with pytest.raises(InputError, match=r"large.npz is taken as a whole"):
+        open_reference(tmp_path / "large.npz", features, tmp_path, (8, 8), 3, num=2)
     with pytest.raises(InputError, match="3000 images are asked for; the data set has 1000"):
-        open_reference(truth, features, ReferenceImages(SIZE, 1, num=3000), tmp_path)
+        open_reference(truth, features, tmp_path, SIZE, 1, num=3000)
 
 
 def test_adm_reference_files_give_fid_from_their_statistics_and_neighbours_from_their_images(world, truth, tmp_path):
-    features, wanted = toy.Pairs(world), ReferenceImages(SIZE, 1)
-    whole = open_reference(truth, features, wanted, tmp_path)
+    features = toy.Pairs(world)
+    whole = open_reference(truth, features, tmp_path, SIZE, 1)
     features.name, features.dimension = "inception-v3", 17  # such files are Inception's
     with np.load(truth) as opened:
         some = opened["images"][:500].repeat(3, axis=3)
     gaussian = whole.gaussian
     np.savez(tmp_path / "adm.npz", arr_0=some, mu=gaussian.mean.numpy(), sigma=gaussian.covariance.numpy())
-    opened = open_reference(tmp_path / "adm.npz", features, wanted, tmp_path)
+    opened = open_reference(tmp_path / "adm.npz", features, tmp_path, SIZE, 1)
     assert opened.gaussian.mean.equal(gaussian.mean)
     assert len(opened.features) == 500
-    assert opened.features.read("features").equal(whole.features.read("features")[:500])
+    assert opened.features.whole("features").equal(whole.features.whole("features")[:500])
 
 
 def test_bad_input_is_named(world, pipe, make_meter, tmp_path):

@@ -14,11 +14,10 @@ from evaluation import reference
 from torch import nn
 
 from tokencritic.errors import InputError
-from tokencritic.evaluation import weights as weights_module
+from tokencritic.evaluation import inception
 from tokencritic.evaluation.features import InceptionFeatures
-from tokencritic.evaluation.inception import Inception, resize_tf1
+from tokencritic.evaluation.inception import Inception, find_weights, read_weights, resize_tf1
 from tokencritic.evaluation.metrics import fid, fit_gaussian, kid
-from tokencritic.evaluation.weights import find_weights, read_weights
 from tokencritic.image_forms import to_pixels
 
 
@@ -114,14 +113,14 @@ def as_torchscript(state: dict[str, torch.Tensor], path: Path) -> None:
             return x
 
     top = Wrapper()
-    for graph, torchvision in weights_module._names():
+    for graph, torchvision in inception._names():
         *path_to, last = f"net.layers.{graph}".split(".")
         module: nn.Module = top
         for name in [*path_to, last]:
             if not hasattr(module, name):
                 module.add_module(name, Wrapper())
             module = getattr(module, name)
-        for ours, theirs in zip(weights_module._GRAPH_PARTS, weights_module._TORCHVISION_PARTS, strict=False):
+        for ours, theirs in zip(inception._GRAPH_PARTS, inception._TORCHVISION_PARTS, strict=False):
             module.register_parameter(ours, nn.Parameter(state[f"{torchvision}.{theirs}"], requires_grad=False))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -135,9 +134,9 @@ def test_the_same_weights_in_every_form_are_the_same_weights(state, weights, tmp
     assert script.fingerprint == tensors.fingerprint == weights.fingerprint
     assert script.head is None
     assert tensors.head is not None
-    for one, other in zip(script.convolutions, weights.convolutions, strict=True):
-        assert torch.equal(one[0], other[0])
-        assert torch.equal(one[1], other[1])
+    expected = weights.network.state_dict()
+    for name, value in script.network.state_dict().items():
+        assert torch.equal(value, expected[name])
 
 
 def test_other_weights_have_another_fingerprint_and_a_gain_is_folded_in(state, weights, tmp_path: Path):
@@ -145,7 +144,8 @@ def test_other_weights_have_another_fingerprint_and_a_gain_is_folded_in(state, w
     torch.save({**state, name: torch.full((192,), 2.0)}, tmp_path / "gain.pth")
     gained = read_weights(tmp_path / "gain.pth")
     assert gained.fingerprint != weights.fingerprint
-    torch.testing.assert_close(gained.convolutions[-1][0], 2 * weights.convolutions[-1][0])
+    one, other = (found.network.convolutions()[-1].weight for found in (gained, weights))
+    torch.testing.assert_close(one, 2 * other)
 
 
 def test_another_head_is_told_of_apart_from_the_features(state, weights):
@@ -197,15 +197,15 @@ def test_nothing_in_a_file_is_run(tmp_path: Path, monkeypatch):
 
 def test_weights_are_found_in_the_package_then_in_the_cache_and_else_asked_for(tmp_path: Path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(weights_module, "_PACKAGE", "a_package_with_weights")
+    monkeypatch.setattr(inception, "_PACKAGE", "a_package_with_weights")
 
     def no_network(*_, **__):
         raise OSError("no network")
 
-    monkeypatch.setattr(weights_module.urllib.request, "urlopen", no_network)
+    monkeypatch.setattr(inception.urllib.request, "urlopen", no_network)
     with pytest.raises(InputError, match=r"could not be fetched \(no network\).*install"):
         find_weights()
-    kept = tmp_path / "cache" / "token-critic" / weights_module.URL.rsplit("/", 1)[1]
+    kept = tmp_path / "cache" / "token-critic" / inception.URL.rsplit("/", 1)[1]
     assert list(kept.parent.iterdir()) == []
     kept.touch()
     assert find_weights() == kept
@@ -224,13 +224,13 @@ def test_a_download_is_kept_only_if_its_hash_is_right(tmp_path: Path, monkeypatc
     content = tmp_path / "answer"
     content.write_bytes(b"weights")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(weights_module, "_PACKAGE", "no_such_package")
-    monkeypatch.setattr(weights_module.urllib.request, "urlopen", lambda *_, **__: content.open("rb"))
+    monkeypatch.setattr(inception, "_PACKAGE", "no_such_package")
+    monkeypatch.setattr(inception.urllib.request, "urlopen", lambda *_, **__: content.open("rb"))
     with pytest.raises(InputError, match="gave a file of SHA-256"):
         find_weights()
     assert list((tmp_path / "cache" / "token-critic").iterdir()) == []
-    digest = weights_module.hashlib.sha256(b"weights").hexdigest()
-    monkeypatch.setattr(weights_module, "URL_SHA256", digest)
+    digest = inception.hashlib.sha256(b"weights").hexdigest()
+    monkeypatch.setattr(inception, "URL_SHA256", digest)
     assert find_weights().read_bytes() == b"weights"
 
 
@@ -244,7 +244,7 @@ def real_file() -> Path:
 
     try:
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(weights_module, "_download", offline)
+            patched.setattr(inception, "_download", offline)
             return find_weights()
     except InputError:
         pytest.skip(

@@ -23,7 +23,7 @@ from tokencritic.evaluation.comparison import (
     lines_at_nfe,
 )
 from tokencritic.evaluation.evaluate import Meter
-from tokencritic.evaluation.reference import ReferenceImages, open_reference
+from tokencritic.evaluation.reference import open_reference
 from tokencritic.evaluation.report import write_csv, write_json
 from tokencritic.evaluation.samples import SampleSets
 from tokencritic.evaluation.search import rounds, settings_grid, sweep, tune, write_tuning
@@ -43,7 +43,7 @@ def truth(tmp_path_factory, world):
 @pytest.fixture
 def meter(world, truth, tmp_path):
     features = toy.Pairs(world)
-    reference = open_reference(truth, features, ReferenceImages((6, 6), 1), tmp_path)
+    reference = open_reference(truth, features, tmp_path, (6, 6), 1)
     return Meter(features, reference, tmp_path, ("fid", "is"), resamples=4)
 
 
@@ -75,18 +75,10 @@ def test_a_grid_holds_every_combination_once_and_values_of_a_sampler_are_its_own
 def test_a_sweep_gives_one_row_for_each_setting_and_goes_on_where_it_was_cut_off(sets, meter, world, tmp_path):
     axes = {"steps": {None: [1, toy.STEPS]}}
     settings = settings_grid(["random-order", "critic"], axes, lambda sampler: sets.pipe.settings(sampler=sampler))
-    seen = []
-
-    def stop_after_two(rows):
-        seen.append(len(rows))
-        if len(rows) == 2:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        sweep(sets, meter, settings, stop_after_two)
+    cut_off = list(itertools.islice(sweep(sets, meter, settings), 2))
     world.__dict__["asked"] = meter.features.seen = 0
-    rows = sweep(sets, meter, settings)
-    assert seen == [1, 2]
+    rows = list(sweep(sets, meter, settings))
+    assert rows[:2] == cut_off
     assert meter.features.seen == 2 * 200  # of four settings, two were there
     assert [(row["sampler"], row["steps"]) for row in rows] == [
         ("random-order", 1),
@@ -133,19 +125,20 @@ def test_tuning_beats_bad_settings_within_its_budget_and_keeps_away_from_the_see
     meter.features.seen = 0
     told = []
     options = {"first": 60, "seed": 1, "on_round": lambda trials: told.append(len(trials))}
-    found = tune(sets, meter, bad.defaults, 9, 1000, **options)
-    assert meter.features.seen == found.images <= 1000
+    trials, _ = tune(sets, meter, bad.defaults, 9, 1000, **options)
+    images = sum(max(trial.fids) for trial in trials)
+    assert meter.features.seen == images <= 1000
     assert told == [trials for trials, _ in rounds(1000, 60)]
-    start = next(trial for trial in found.trials if trial.settings.temperature == 0.1)
-    assert found.trials[0].fids[60] < 0.5 * start.fids[60]
-    counts = [max(trial.fids) for trial in found.trials]
+    start = next(trial for trial in trials if trial.settings.temperature == 0.1)
+    assert trials[0].fids[60] < 0.5 * start.fids[60]
+    counts = [max(trial.fids) for trial in trials]
     assert counts == sorted(counts, reverse=True)  # the best first: those that came furthest
-    assert all(trial.settings.nfe(9) <= 9 for trial in found.trials)
+    assert all(trial.settings.nfe(9) <= 9 for trial in trials)
     seeds = {json.loads(file.read_text())["seed"] for file in tmp_path.glob("tokens/*/facts.json")}
     assert seeds == {search.TUNING_SEED}
-    again = tune(sets, meter, bad.defaults, 9, 1000, first=60, seed=1)
-    assert again.trials == found.trials
-    assert meter.features.seen == found.images  # all from the cache
+    again, _ = tune(sets, meter, bad.defaults, 9, 1000, first=60, seed=1)
+    assert again == trials
+    assert meter.features.seen == images  # all from the cache
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -204,10 +197,10 @@ def test_the_trials_come_back_as_settings_of_the_nearest_nfe(sets, meter, tmp_pa
     sets.pipe.folder = folder = tmp_path / "model"
     assert sets.pipe.sampling.tuned("random-order", 9) is None
     for nfe in (3, 9):
-        found = tune(sets, meter, sets.pipe.settings(sampler="random-order"), nfe, 400, first=100)
-        write_tuning(folder, sets.pipe, nfe, found)
+        trials, facts = tune(sets, meter, sets.pipe.settings(sampler="random-order"), nfe, 400, first=100)
+        write_tuning(folder, sets.pipe, nfe, trials, facts)
     at_9, at_3 = (sets.pipe.sampling.tuned("random-order", nfe) for nfe in (8, 4))
-    assert (at_9.settings, at_9.nfe, at_3.settings.nfe(9)) == (found.trials[0].settings, 9, 3)
+    assert (at_9.settings, at_9.nfe, at_3.settings.nfe(9)) == (trials[0].settings, 9, 3)
     assert _worth(at_9, sets.pipe, 9) == "tuned"
     assert _worth(at_9, sets.pipe, 8) == "tuned at 9 NFE"
     other = dataclasses.replace(at_9, models=at_9.models | {"generator": "f" * 64})

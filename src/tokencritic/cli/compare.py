@@ -26,24 +26,19 @@ def main(arguments: list[str]) -> None:
     add_samples(parser, num=10_000)
     add_meter(parser)
     given = parse(parser, arguments)
-    if min(given.nfe, default=1) < 1:
-        raise InputError(f"--nfe holds {min(given.nfe)}; each must be at least 1")
-    if given.steps < 1 or min(given.candidates, default=2) < 2:
-        raise InputError("--steps must be at least 1, and --candidates at least 2 each")
+    if min(given.candidates, default=2) < 2:
+        raise InputError(f"--candidates holds {min(given.candidates)}; each must be at least 2")
     if given.nfe and given.candidates:
         raise InputError("--candidates is for the comparison at --steps; leave out --nfe")
 
     from tokencritic.distribution import joined
     from tokencritic.evaluation.comparison import compare, comparison_lines, comparison_text, lines_at_nfe
     from tokencritic.evaluation.report import write_json, write_text
-    from tokencritic.evaluation.samples import check_settings
 
     with joined(check_device(given.device)) as ranks:
         pipe = load_model(given)
         lines = lines_at_nfe(pipe, given.nfe) if given.nfe else comparison_lines(pipe, given.steps, given.candidates)
-        sets = sample_sets(given, pipe)
-        for line in lines:
-            check_settings(pipe, line.settings)
+        sets = sample_sets(given, pipe, (line.settings for line in lines))
         done = compare(sets, model_meter(given, ranks, pipe, given.num), lines)
         if not ranks.first:
             return

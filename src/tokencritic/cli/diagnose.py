@@ -2,7 +2,7 @@
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jsonargparse import Namespace
 
@@ -19,11 +19,7 @@ from tokencritic.cli.arguments import (
 )
 from tokencritic.cli.measuring import command_line
 from tokencritic.errors import InputError
-
-if TYPE_CHECKING:
-    from tokencritic.data.tokens import TokenArrays
-    from tokencritic.pipeline import TokenCriticPipeline
-    from tokencritic.sampling.settings import SamplingSettings
+from tokencritic.pretrained import place_of
 
 
 def main(arguments: list[str]) -> None:
@@ -31,20 +27,32 @@ def main(arguments: list[str]) -> None:
 
     import torch
 
+    from tokencritic.data.tokens import PACKED, TokenArrays
     from tokencritic.evaluation.diagnosis import held_out_report, held_out_rows, judge, sampling_report, watch
     from tokencritic.evaluation.report import temperature_text, write_json
+    from tokencritic.evaluation.samples import check_settings
     from tokencritic.pictures.figures import diagnosis_figures
     from tokencritic.randomness import as_seeds
+    from tokencritic.training.token_tasks import check_fit
 
     heat = number_or_pair("--proposal_temperature", given.proposal_temperature)
-    about = f"filled in at {temperature_text(heat)}; {given.num} sampled; seed {given.seed}"
+    about = f"held-out images, filled in at {temperature_text(heat)}; {given.num} sampled; seed {given.seed}"
     seeds, labels = as_seeds(given.seed, given.num), torch.arange(given.num)
     pipe = load_model(given)
     if pipe.critic is None:
         raise InputError(f"{given.model} has no critic to diagnose")
-    arrays = _open_tokens(given, pipe)
+    if given.data is None and not (Path(place_of(given.model)) / PACKED).is_file():
+        raise InputError(f"--data is missing, and {given.model} includes no {PACKED}; give what `tokenize` wrote")
+    arrays = TokenArrays.open(given.data or given.model, pipe.tokenizer.fingerprint())
+    for name in ("generator", "critic"):
+        check_fit(name, pipe.parts[name], arrays)
     rows = held_out_rows(arrays, given.num, given.held_out)
-    chosen = _settings(given, pipe)
+    changes = settings_of(given)
+    # By default both samplers that the paper compares, at equal NFE.
+    samplers = [changes.pop("sampler")] if given.sampler else ["critic", "confidence"]
+    chosen = {name: dataclasses.replace(pipe.sampling.for_sampler(name), **changes) for name in samplers}
+    for settings in chosen.values():
+        check_settings(pipe, settings)
 
     held_out = held_out_report(judge(pipe, arrays, rows, given.seed, heat, given.batch_size))
     sampling: dict[str, Any] = {}
@@ -52,7 +60,6 @@ def main(arguments: list[str]) -> None:
         steps = watch(pipe, labels % pipe.generator.num_classes, seeds, settings, given.batch_size)
         made = {"settings": settings.in_effect(has_critic=True), "nfe": pipe.nfe(settings)}
         sampling[sampler] = made | sampling_report(steps)
-    folder, about = Path(given.out), f"{len(rows)} held-out images, {about}"
     facts = {
         "command": command_line("diagnose", arguments),
         "models": {name: part.fingerprint() for name, part in pipe.parts.items()},
@@ -60,6 +67,7 @@ def main(arguments: list[str]) -> None:
         "held_out": {"share": given.held_out, "proposal_temperature": heat, **held_out},
         "sampling": sampling,
     }
+    folder, about = Path(given.out), f"{len(rows)} {about}"
     write_json(folder / "diagnosis.json", facts)
     written = diagnosis_figures(held_out, sampling, folder, about)
     print(f"{about}\n\n{_tables(held_out, sampling)}\n")
@@ -96,32 +104,6 @@ def _parse(arguments: list[str]) -> Namespace:
     if given.sampler is None and given.selection_noise is not None:
         raise InputError("--selection_noise means another thing to each sampler; name one with --sampler")
     return given
-
-
-def _open_tokens(given: Namespace, pipe: "TokenCriticPipeline") -> "TokenArrays":
-    from tokencritic.data.tokens import PACKED, TokenArrays
-    from tokencritic.pretrained import place_of
-    from tokencritic.training.token_tasks import check_fit
-
-    if given.data is None and not (Path(place_of(given.model)) / PACKED).is_file():
-        raise InputError(f"--data is missing, and {given.model} includes no {PACKED}; give what `tokenize` wrote")
-    arrays = TokenArrays.open(given.data or given.model, pipe.tokenizer.fingerprint())
-    for name in ("generator", "critic"):
-        check_fit(name, pipe.parts[name], arrays)
-    return arrays
-
-
-def _settings(given: Namespace, pipe: "TokenCriticPipeline") -> "dict[str, SamplingSettings]":
-    """By sampler: the one that is asked for, or both that the paper compares, at equal NFE by default."""
-    from tokencritic.evaluation.samples import check_settings
-
-    changes = settings_of(given)
-    changes.pop("sampler", None)
-    samplers = [given.sampler] if given.sampler else ["critic", "confidence"]
-    found = {name: dataclasses.replace(pipe.sampling.for_sampler(name), **changes) for name in samplers}
-    for settings in found.values():
-        check_settings(pipe, settings)
-    return found
 
 
 def _tables(held_out: dict[str, Any], sampling: dict[str, Any]) -> str:

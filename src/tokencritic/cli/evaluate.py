@@ -89,18 +89,17 @@ def _is_model(path: str) -> bool:
 
 
 def _of_model(given: Namespace, ranks: "Ranks") -> "Found":
-    from tokencritic.evaluation.image_sets import Reconstructions
-    from tokencritic.evaluation.reference import ReferenceImages
+    from tokencritic.evaluation.image_sets import Reconstructions, open_images
     from tokencritic.evaluation.report import settings_text
-    from tokencritic.evaluation.samples import Refinement, check_settings
+    from tokencritic.evaluation.samples import Refinement
 
     if given.classifier:
         raise InputError(f"--classifier is for folders and files of images; {given.model} is a model")
     pipe = load_model(given)
     if given.reconstructions:
-        size, channels = pipe.tokenizer.image_size, pipe.tokenizer.channels
-        wanted = ReferenceImages((size, size), channels, given.split, given.num or given.reference_num)
-        images = Reconstructions(pipe, wanted.open(reference_of(given)), given.batch_size)
+        size, num = pipe.tokenizer.image_size, given.num or given.reference_num
+        originals = open_images(reference_of(given), num, given.split, (size, size), pipe.tokenizer.channels)
+        images = Reconstructions(pipe, originals, given.batch_size)
         found = model_meter(given, ranks, pipe, len(images))([images], "reconstructions")
         return {"value": found}, [f"{len(images)} reconstructions by the tokenizer alone"]
     given.num = 10_000 if given.num is None else given.num
@@ -111,8 +110,7 @@ def _of_model(given: Namespace, ranks: "Ranks") -> "Found":
         refinement = Refinement(given.refine, refined_with)
         changes = {"sampler": "confidence", **changes}  # what is refined is the baseline by default
     settings = pipe.settings(**changes)
-    sets = sample_sets(given, pipe)
-    check_settings(pipe, settings)
+    sets = sample_sets(given, pipe, [settings])
     plain = sets.of(settings)
     meter = model_meter(given, ranks, pipe, given.num)
     notes = [f"{given.num} images, {settings_text(plain[0].facts['settings'])}, {plain[0].nfe} NFE"]

@@ -10,10 +10,13 @@ from tokencritic.cli.arguments import add_machine
 from tokencritic.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from tokencritic.distribution import Ranks
     from tokencritic.evaluation.evaluate import Meter
     from tokencritic.evaluation.samples import SampleSets
     from tokencritic.pipeline import TokenCriticPipeline
+    from tokencritic.sampling.settings import SamplingSettings
 
 METRICS = "fid,kid,is,precision,recall,accuracy"
 
@@ -43,12 +46,15 @@ def add_meter(parser: ArgumentParser) -> None:
     group.add_argument("--cache", metavar="FOLDER", help="by default TOKENCRITIC_CACHE, else ~/.cache/token-critic")
 
 
-def sample_sets(given: Namespace, pipe: "TokenCriticPipeline") -> "SampleSets":
-    """Which images are made, as the flags of `add_samples` say."""
+def sample_sets(given: Namespace, pipe: "TokenCriticPipeline", settings: "Iterable[SamplingSettings]") -> "SampleSets":
+    """Which images are made, as the flags of `add_samples` say. settings: to be checked, before hours are spent."""
     from tokencritic.evaluation.cache import cache_folder
-    from tokencritic.evaluation.samples import SampleSets
+    from tokencritic.evaluation.samples import SampleSets, check_settings
 
-    return SampleSets(pipe, cache_folder(given.cache), given.num, given.seed, given.seed_sets, given.batch_size)
+    sets = SampleSets(pipe, cache_folder(given.cache), given.num, given.seed, given.seed_sets, given.batch_size)
+    for one in settings:
+        check_settings(pipe, one)
+    return sets
 
 
 def reference_of(given: Namespace) -> Path:
@@ -68,9 +74,9 @@ def make_meter(
 ) -> "Meter":
     """The meter for so many images of this size, the reference opened. classifier: that of the model, or None."""
     from tokencritic.evaluation.cache import cache_folder
-    from tokencritic.evaluation.evaluate import Meter, check_count, check_plan
+    from tokencritic.evaluation.evaluate import Meter, check_plan
     from tokencritic.evaluation.features import ClassifierFeatures, InceptionFeatures
-    from tokencritic.evaluation.reference import PACKED, ReferenceImages, open_reference
+    from tokencritic.evaluation.reference import PACKED, open_reference
 
     cache, place = cache_folder(given.cache), reference_of(given)
     metrics, resamples = given.get("metrics"), given.get("resamples", 0)
@@ -82,12 +88,9 @@ def make_meter(
         raise InputError("--features is classifier, but the model has none; choose inception")
     else:
         features = ClassifierFeatures(classifier)
-    # Before the reference is opened, which may take an hour.
-    if not given.few_samples:
-        check_count("images", count, features.dimension, metrics)
-    check_plan(features, metrics, resamples, None)
-    wanted = ReferenceImages(image_size, channels, given.split, given.reference_num)
-    reference = open_reference(place, features, wanted, cache, ranks)
+    check_plan(features, metrics, resamples, given.few_samples, count)  # opening the reference may take an hour
+    images = image_size, channels, given.split, given.reference_num
+    reference = open_reference(place, features, cache, *images, ranks)
     return Meter(features, reference, cache, metrics, resamples, given.few_samples, ranks)
 
 

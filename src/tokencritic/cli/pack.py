@@ -27,13 +27,13 @@ def main(arguments: list[str]) -> None:
 
     from tokencritic.data.tokens import PACKED, TokenArrays
     from tokencritic.evaluation import reference
+    from tokencritic.evaluation.image_sets import open_images
     from tokencritic.pipeline_folder import load_part
 
     tokenizer = load_part(folder, "tokenizer")
-    size = tokenizer.image_size, tokenizer.image_size
+    wanted = given.reference_num, given.split, (tokenizer.image_size, tokenizer.image_size), tokenizer.channels
     arrays = TokenArrays.open(given.tokens, tokenizer.fingerprint()) if given.tokens else None
-    wanted = reference.ReferenceImages(size, tokenizer.channels, given.split, given.reference_num)
-    images = wanted.open(Path(given.reference)) if given.reference else None
+    images = open_images(given.reference, *wanted) if given.reference else None
     if arrays is not None:
         arrays.pack(folder / PACKED)
         print(f"wrote {folder / PACKED}: {len(arrays)} images of {arrays.tokens.shape[1]} tokens")

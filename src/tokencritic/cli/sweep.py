@@ -25,7 +25,6 @@ def main(arguments: list[str]) -> None:
 
     from tokencritic.distribution import joined
     from tokencritic.evaluation.report import explain, write_csv, write_json
-    from tokencritic.evaluation.samples import check_settings
     from tokencritic.evaluation.search import settings_grid, sweep
     from tokencritic.pictures.figures import tradeoff_figures
 
@@ -34,13 +33,13 @@ def main(arguments: list[str]) -> None:
     with joined(check_device(given.device)) as ranks:
         pipe = load_model(given)
         settings = [pipe.sampling.opened(one) for one in settings_grid(given.samplers, axes, pipe.sampling.for_sampler)]
-        sets = sample_sets(given, pipe)
-        for one in settings:
-            check_settings(pipe, one)
+        sets = sample_sets(given, pipe, settings)
         meter = model_meter(given, ranks, pipe, given.num)
-        folder = Path(given.out)
-        write = (lambda rows: write_csv(folder / "sweep.csv", rows)) if ranks.first else None
-        rows = sweep(sets, meter, settings, write)
+        folder, rows = Path(given.out), []
+        for row in sweep(sets, meter, settings):
+            rows.append(row)
+            if ranks.first:
+                write_csv(folder / "sweep.csv", rows)
         if not ranks.first:
             return
         facts = meter.facts(sets.of(settings[0]))

@@ -1,5 +1,6 @@
 """`token-critic tune`: the best settings of a sampler for a model."""
 
+import dataclasses
 from pathlib import Path
 
 from jsonargparse import Namespace
@@ -8,7 +9,6 @@ from tokencritic.cli.arguments import (
     add_machine,
     add_settings,
     check_device,
-    check_positive,
     load_model,
     make_parser,
     parse,
@@ -26,16 +26,18 @@ def main(arguments: list[str]) -> None:
 
     from tokencritic.distribution import joined
     from tokencritic.evaluation.cache import cache_folder
-    from tokencritic.evaluation.report import settings_text
+    from tokencritic.evaluation.report import settings_text, write_json
     from tokencritic.evaluation.samples import SampleSets, check_settings
-    from tokencritic.evaluation.search import Trial, rounds, trial_settings, tune, write_defaults, write_tuning
+    from tokencritic.evaluation.search import Trial, rounds, trial_settings, tune, write_tuning
+    from tokencritic.files import read_json
 
     def describe(trial: Trial) -> str:
         return settings_text(trial.settings.in_effect(pipe.critic is not None))
 
     def tell(trials: list[Trial]) -> None:
         count, fid = trials[0].last
-        print(f"{len(trials)} trials of {-count} images: FID {fid:.3f} by {describe(trials[0])}", flush=True)
+        if ranks.first:
+            print(f"{len(trials)} trials of {-count} images: FID {fid:.3f} by {describe(trials[0])}", flush=True)
 
     rounds(given.budget, given.first or _FIRST)  # raised before the reference is opened
     with joined(check_device(given.device)) as ranks:
@@ -45,15 +47,15 @@ def main(arguments: list[str]) -> None:
         meter = model_meter(given, ranks, pipe, given.first)
         first = given.first or max(_FIRST, 1 + meter.features.dimension)
         sets = SampleSets(pipe, cache_folder(given.cache), first, given.seed, batch_size=given.batch_size)
-        search = {"first": first, "seed": given.seed, "on_round": tell if ranks.first else None}
-        found = tune(sets, meter, start, given.nfe, given.budget, **search)
+        trials, facts = tune(sets, meter, start, given.nfe, given.budget, first=first, seed=given.seed, on_round=tell)
         if not ranks.first:
             return
-        best = found.trials[0]
-        print(f"{found.images} images in {len(best.fids)} rounds; best: {describe(best)}")
-        print(f"wrote {write_tuning(folder, pipe, given.nfe, found)}")
+        best, images = trials[0], sum(max(trial.fids) for trial in trials)
+        print(f"{images} images in {len(best.fids)} rounds; best: {describe(best)}")
+        print(f"wrote {write_tuning(folder, pipe, given.nfe, trials, facts)}")
         if not given.keep_defaults:
-            write_defaults(folder, best.settings)
+            file = folder / "pipeline.json"
+            write_json(file, read_json(file) | {"sampling": dataclasses.asdict(best.settings)})
             print(f"these are the defaults of {folder} now")
 
 
@@ -81,5 +83,4 @@ def _parse(arguments: list[str]) -> Namespace:
         raise InputError(f"{given.model} is no model folder that can be written to")
     if given.steps is not None:
         raise InputError(f"--steps is {given.steps}; --nfe fixes the steps of every trial")
-    check_positive(given, "nfe", "budget")
     return given

@@ -8,17 +8,19 @@ import hashlib
 import io
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+import torch
+from torch import Tensor
 
+from tokencritic.errors import InputError
 from tokencritic.files import write_atomically
 
 CHUNK_ROWS = 256
-FACTS = "facts.json"
 _DIGEST_BYTES = 32
 
 ChunkArrays = dict[str, np.ndarray]
@@ -31,9 +33,10 @@ def cache_folder(named: str | None = None) -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "token-critic"
 
 
-def key_of(facts: Mapping[str, Any]) -> str:
-    """A name for what has these facts: 128 bits of a hash of their JSON."""
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
+def file_digest(file: Path) -> str:
+    """The SHA-256 of a file, in hex."""
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def chunk_ranges(count: int) -> list[range]:
@@ -43,22 +46,40 @@ def chunk_ranges(count: int) -> list[range]:
 
 @dataclass(frozen=True)
 class Chunks:
-    """The chunk files of one folder: an .npz each, whose arrays have one entry per row.
+    """The first `count` rows in the chunk files of one folder: an .npz each, whose arrays have one entry per row.
 
     Chunks are named by the range of their rows, which begins at a multiple of `CHUNK_ROWS`; only the last one is shorter.
     """
 
     folder: Path
+    count: int
+
+    def __len__(self) -> int:
+        return self.count
 
     @classmethod
-    def open(cls, cache: Path, kind: str, facts: Mapping[str, Any]) -> Self:
+    def open(cls, cache: Path, kind: str, facts: Mapping[str, Any], count: int) -> Self:
         """The folder of what has these facts, made if it does not exist, with the facts in it for people to read."""
-        folder = cache / kind / key_of(facts)
+        key = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
+        folder = cache / kind / key
         folder.mkdir(parents=True, exist_ok=True)
-        if not (folder / FACTS).is_file():
+        if not (file := folder / "facts.json").is_file():
             text = json.dumps(facts, indent=2, sort_keys=True) + "\n"
-            write_atomically(folder / FACTS, lambda path: path.write_text(text, encoding="utf-8"))
-        return cls(folder)
+            write_atomically(file, lambda path: path.write_text(text, encoding="utf-8"))
+        return cls(folder, count)
+
+    def stream(self, name: str) -> Iterator[Tensor]:
+        """One of the arrays, chunk by chunk, all of which must be on disk: memory for one of them at a time."""
+        for number, rows in enumerate(chunk_ranges(self.count)):
+            values = self.read(rows).get(name, np.empty(0))
+            if len(values) < len(rows):
+                place = f"chunk {number} in {self.folder}"
+                raise InputError(f"{place} is missing or damaged; ranks must share one cache; rerun the command")
+            yield torch.from_numpy(values)
+
+    def whole(self, name: str) -> Tensor:
+        """All rows of one of the arrays, in memory."""
+        return torch.cat(list(self.stream(name)))
 
     def read(self, rows: range) -> ChunkArrays:
         """The arrays of these rows, as far as they are on disk; none if the file does not exist or is damaged."""
@@ -72,32 +93,26 @@ class Chunks:
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
             return {name: arrays[name][: len(rows)] for name in arrays.files}
 
-    def count_missing(self, rows: range) -> int:
-        """How many of these rows are not on disk."""
-        return len(rows) - _num_rows(self.read(rows))
-
     def complete(self, rows: range, make: Callable[[range], ChunkArrays]) -> ChunkArrays:
-        """The arrays of these rows: from disk, and those that are missing made now and written."""
-        before = self.read(rows)
-        missing = rows[_num_rows(before) :]
-        if not missing:
-            return before
-        made = make(missing)
-        arrays = {name: np.concatenate([before[name], made[name]]) for name in made} if before else made
-        self.write(rows, arrays)
-        return arrays
+        """The arrays of these rows: from disk, and those that are missing made now and written.
 
-    def write(self, rows: range, arrays: ChunkArrays) -> None:
-        """Write one file atomically, with the SHA-256 of its bytes after them; NumPy reads such an .npz all the same."""
-        buffer = io.BytesIO()
-        np.savez(buffer, allow_pickle=False, **arrays)  # pyright: ignore[reportArgumentType]
-        content = buffer.getvalue()
-        whole = content + hashlib.sha256(content).digest()
-        write_atomically(self._file(rows), lambda path: path.write_bytes(whole))
+        A file has the SHA-256 of its bytes after them; NumPy reads such an .npz all the same.
+        """
+        arrays = self.read(rows)
+        if missing := rows[num_rows(arrays) :]:
+            made = make(missing)
+            arrays = {name: np.concatenate([arrays[name], made[name]]) for name in made} if arrays else made
+            buffer = io.BytesIO()
+            np.savez(buffer, allow_pickle=False, **arrays)  # pyright: ignore[reportArgumentType]
+            content = buffer.getvalue()
+            whole = content + hashlib.sha256(content).digest()
+            write_atomically(self._file(rows), lambda path: path.write_bytes(whole))
+        return arrays
 
     def _file(self, rows: range) -> Path:
         return self.folder / f"{rows.start // CHUNK_ROWS:06}.npz"
 
 
-def _num_rows(arrays: ChunkArrays) -> int:
+def num_rows(arrays: ChunkArrays) -> int:
+    """How many rows a chunk has on disk."""
     return len(next(iter(arrays.values()), ()))

@@ -12,8 +12,6 @@ from tokencritic.evaluation.search import row_of
 from tokencritic.pipeline import TokenCriticPipeline
 from tokencritic.sampling.settings import REFINEMENT_RATIO, REFINING, SAMPLERS, SamplingSettings, Tuned
 
-_TUNED, _NOT_TUNED, _AS_THE_CRITIC = "tuned", "not tuned", "not tuned: the critic's settings"
-
 
 @dataclass(frozen=True)
 class Line:
@@ -87,7 +85,7 @@ def _lines(
         if found is not None:
             settings = dataclasses.replace(found.settings, sampler=row.name, candidates=1)
         elif row.name == "random-remask":
-            settings, worth = lines["critic"].settings.with_random_remasking(), _AS_THE_CRITIC
+            settings, worth = lines["critic"].settings.with_random_remasking(), "not tuned: the critic's settings"
         settings = fit(settings)
         lines[row.name] = Line(f"{row.title}, {settings.steps} steps", settings, worth)
     return lines
@@ -96,12 +94,12 @@ def _lines(
 def _worth(found: Tuned | None, pipe: TokenCriticPipeline, nfe: int) -> str:
     """In words, whether settings are tuned for this very model at this NFE."""
     if found is None:
-        return _NOT_TUNED
+        return "not tuned"
     for name, tuned_for in found.models.items():
         part = pipe.parts.get(name)
         if part is None or part.identity() != tuned_for:
             return f"tuned for another {name}"
-    return _TUNED if found.nfe == nfe else f"tuned at {found.nfe} NFE"
+    return "tuned" if found.nfe == nfe else f"tuned at {found.nfe} NFE"
 
 
 def compare(sets: SampleSets, meter: Meter, lines: Sequence[Line]) -> list[Compared]:
@@ -132,7 +130,7 @@ def comparison_text(done: Sequence[Compared]) -> str:
         f"{one.line.name}: {settings_text(one.evaluation.facts['images']['settings'])}, {one.line.tuned}"
         for one in plain
     ]
-    if len({one.line.tuned.startswith(_TUNED) for one in plain}) > 1:
+    if len({one.line.tuned.startswith("tuned") for one in plain}) > 1:
         used.append(
             "Not all samplers are tuned, which favours those that are: run `token-critic tune --keep_defaults` for the others."
         )

@@ -30,7 +30,7 @@ SCORE_BINS = 20
 CALIBRATION_BINS = 10
 # Of the tokens at a step: visible and hidden now; just sampled and hidden again; the others, which stay or become visible.
 GROUPS = ("remasked", "resampled", "kept")
-_SHARES = ("same", "higher", "gain")
+_OUTCOMES = ("per_image", "same", "higher", "gain")
 
 
 class Judged(NamedTuple):
@@ -45,10 +45,6 @@ class Judged(NamedTuple):
     mask: Tensor
     unchanged: Tensor
     log_probs: Tensor
-
-    def select(self, chosen: Tensor) -> "Judged":
-        """Some of the images: by a (b,) bool tensor or by their numbers."""
-        return Judged(*(values[chosen] for values in self))
 
 
 def held_out_rows(arrays: TokenArrays, num: int, share: float) -> Tensor:
@@ -78,16 +74,12 @@ def judge(
     """
     assert pipe.critic is not None
     read, parts = TokenRows(arrays, seed), []
-    with (
-        evaluating(*pipe.critic.networks),
-        Progress(len(rows), "judging held-out images", "images", shown=len(rows) > batch_size) as progress,
-    ):
+    with evaluating(*pipe.critic.networks), Progress(len(rows), "judging held-out images", "images") as progress:
         for part in rows.split(batch_size):
             tokens, labels, seeds = read(part, None, pipe.device)
             found = critic_loss(pipe.critic, pipe.generator, tokens, labels, seeds, temperature=temperature)
-            proposal = found.proposal
-            values = (found.logits.float(), proposal.mask, proposal.tokens == tokens, proposal.log_probs())
-            parts.append([value.cpu() for value in values])
+            unchanged, log_probs = found.proposal.tokens == tokens, found.proposal.log_probs()
+            parts.append([value.cpu() for value in (found.logits.float(), found.mask, unchanged, log_probs)])
             progress.advance(len(part))
     return Judged(*map(torch.cat, zip(*parts, strict=True)))
 
@@ -100,8 +92,10 @@ def held_out_report(judged: Judged) -> dict[str, Any]:
     """
     num_tokens = judged.mask.shape[1]
     bins = ((judged.mask.sum(1) * RATIO_BINS + num_tokens - 1) // num_tokens).clamp(min=1)  # rounded up, in integers
-    edges = [(index / RATIO_BINS, (index + 1) / RATIO_BINS) for index in range(RATIO_BINS)]
-    sections = [{"ratio": edge, **_section(judged.select(bins == index + 1))} for index, edge in enumerate(edges)]
+    sections = []
+    for high in range(1, RATIO_BINS + 1):
+        inside = Judged(*(values[bins == high] for values in judged))
+        sections.append({"ratio": ((high - 1) / RATIO_BINS, high / RATIO_BINS), **_section(inside)})
     return {"all": _section(judged), "by_ratio": sections}
 
 
@@ -197,10 +191,7 @@ def watch(
     assert pipe.critic is not None
     what, scorer, device = f"watching {settings.row(True).name}", CriticScorer(pipe.critic), pipe.device
     batches: dict[int, list[StepSums]] = {}
-    with (
-        evaluating(*scorer.networks),
-        Progress(len(labels), what, "images", shown=len(labels) > batch_size) as progress,
-    ):
+    with evaluating(*scorer.networks), Progress(len(labels), what, "images") as progress:
         for part, part_seeds in zip(labels.split(batch_size), seeds.split(batch_size), strict=True):
             trace, here = Trace(), part.to(device)
             pipe.sample_tokens(part, part_seeds, settings, batch_size=batch_size, on_step=trace)
@@ -219,27 +210,21 @@ def sampling_report(steps: Mapping[int, StepSums]) -> dict[str, Any]:
     proposal, and the mean `gain` in score; the last step has no next one. `of_visible` is the share of tokens visible when the
     step began that are re-masked. In `total`, per_image is the sum over all steps.
     """
-    sums = list(steps.values())
-    images, reports = sums[0].images, []
+    images, reports = next(iter(steps.values())).images, []
     for index, step in steps.items():
         found: dict[str, Any] = {"step": index, "mean_score": step.score / step.tokens}
         found["hidden_per_image"] = step.hidden / images
         if index != max(steps):
-            found["of_visible"] = _ratio(step.outcomes[0, 0].item(), step.visible)
+            found["of_visible"] = (step.outcomes[0, 0] / step.visible).item()
             found |= _outcomes(step.outcomes, images)
         reports.append(found)
-    outcomes = torch.stack([step.outcomes for step in sums]).sum(0)
+    outcomes = torch.stack([step.outcomes for step in steps.values()]).sum(0)
     total = {"mean_score": reports[-1]["mean_score"], **_outcomes(outcomes, images)}
     return {"images": images, "steps": reports, "total": total}
 
 
 def _outcomes(outcomes: Tensor, images: int) -> dict[str, dict[str, float]]:
     """By group: tokens per image, and of them the shares and the mean; NaN where there are no tokens."""
-    return {
-        name: {"per_image": count / images, **dict(zip(_SHARES, (_ratio(one, count) for one in some), strict=True))}
-        for name, (count, *some) in zip(GROUPS, outcomes.tolist(), strict=True)
-    }
-
-
-def _ratio(part: float, whole: float) -> float:
-    return part / whole if whole else float("nan")
+    counts = outcomes[:, :1]
+    values = torch.cat([counts / images, outcomes[:, 1:] / counts], 1).tolist()
+    return {name: dict(zip(_OUTCOMES, row, strict=True)) for name, row in zip(GROUPS, values, strict=True)}

@@ -13,8 +13,8 @@ import torch
 from tokencritic import __version__
 from tokencritic.distribution import ALONE, Ranks
 from tokencritic.errors import InputError
-from tokencritic.evaluation.cache import CHUNK_ROWS
-from tokencritic.evaluation.features import CachedFeatures, Features, extract
+from tokencritic.evaluation.cache import CHUNK_ROWS, Chunks
+from tokencritic.evaluation.features import Features, extract
 from tokencritic.evaluation.image_sets import ImageSet
 from tokencritic.evaluation.manifold import Hits, precision_recall
 from tokencritic.evaluation.metrics import (
@@ -64,8 +64,8 @@ class Meter:
     ranks: Ranks = ALONE
 
     def __post_init__(self) -> None:
-        check_plan(self.features, self.metrics, self.resamples, self.reference)
-        self._check_count("images of the reference", self.reference.gaussian.count)
+        count = self.reference.gaussian.count
+        check_plan(self.features, self.metrics, self.resamples, self.few_samples, count, "images of the reference")
 
     def __call__(self, sets: Sequence[ImageSet], what: str = "images") -> Evaluation:
         """The metrics of sets of images that differ in their seeds alone. what: the name of the progress.
@@ -74,21 +74,17 @@ class Meter:
         fixed. Recall, a mean over the reference, has none then: an image taken twice would change the
         neighbourhoods that it is made of.
         """
-        self._check_count("images", min(map(len, sets)))
+        check_plan(self.features, self.metrics, self.resamples, self.few_samples, min(map(len, sets)))
+        names = choose_metrics(self.metrics, self.features, sets[0].labels is not None, self.reference)
         found = []
         for number, images in enumerate(sets):
             named = what if len(sets) == 1 else f"{what}, set {number + 1} of {len(sets)}"
-            names = choose_metrics(self.metrics, self.features, images.labels is not None, self.reference)
             features = extract(images, self.features, self.cache, self.ranks, named)
             resamples = self.resamples if len(sets) == 1 else 0
             compared = _Compared(features, images.labels, self.reference, resamples)
             found.append(self.ranks.told_by_first(partial(compared.metrics, names)))
-        together = {name: over_seed_sets([one[name] for one in found]) for name in found[0]}
+        together = {name: over_seed_sets([one[name] for one in found]) for name in names}
         return Evaluation(found[0] if len(found) == 1 else together, self.facts(sets))
-
-    def _check_count(self, what: str, count: int | None) -> None:
-        if not self.few_samples:
-            check_count(what, count, self.features.dimension, self.metrics)
 
     def facts(self, sets: Sequence[ImageSet]) -> dict[str, Any]:
         """All that decides the numbers, for a JSON."""
@@ -112,7 +108,7 @@ class Meter:
 class _Compared:
     """The features of one set of images beside those of the reference, each read once. labels: of the images."""
 
-    fake: CachedFeatures
+    fake: Chunks
     labels: np.ndarray | None
     reference: Reference
     resamples: int
@@ -123,7 +119,7 @@ class _Compared:
     @cached_property
     def both(self) -> tuple[torch.Tensor, torch.Tensor]:
         assert self.reference.features is not None
-        return self.reference.features.read("features"), self.fake.read("features")
+        return self.reference.features.whole("features"), self.fake.whole("features")
 
     @cached_property
     def hits(self) -> Hits:
@@ -144,20 +140,14 @@ class _Compared:
         return kid(*self.both, subset_size=max(2, min(_KID_SUBSET, min(map(len, self.both)) // 2)))
 
     def inception_score(self) -> MetricValue:
-        probabilities = self.fake.read("probabilities")
+        probabilities = self.fake.whole("probabilities")
         # In an order of its own: a folder is sorted by class, and a split of a few classes would score low.
         order = torch.randperm(len(probabilities), generator=torch_rng(0))
         return bootstrap(lambda numbers: inception_score(probabilities[numbers][order]), len(order), self.resamples)
 
-    def precision(self) -> MetricValue:
-        return mean_over_images(self.hits.fake, self.resamples)
-
-    def recall(self) -> MetricValue:
-        return mean_over_images(self.hits.real, 0)
-
     def accuracy(self) -> MetricValue:
         assert self.labels is not None
-        return mean_over_images(correctly_classified(self.fake.read("probabilities"), self.labels), self.resamples)
+        return mean_over_images(correctly_classified(self.fake.whole("probabilities"), self.labels), self.resamples)
 
 
 @dataclass(frozen=True)
@@ -174,16 +164,24 @@ METRICS: dict[str, Metric] = {
     "fid": Metric("FID", 2, _Compared.fid, "statistics"),
     "kid": Metric("KID", 5, _Compared.kid, "images"),
     "is": Metric("IS", 2, _Compared.inception_score, "probabilities"),
-    "precision": Metric("precision", 3, _Compared.precision, "images"),
-    "recall": Metric("recall", 3, _Compared.recall, "images"),
+    "precision": Metric("precision", 3, lambda one: mean_over_images(one.hits.fake, one.resamples), "images"),
+    "recall": Metric("recall", 3, lambda one: mean_over_images(one.hits.real, 0), "images"),
     "accuracy": Metric("accuracy", 3, _Compared.accuracy, "labels"),
 }
 
 
-def check_plan(features: Features, metrics: Sequence[str] | None, resamples: int, reference: Reference | None) -> None:
-    """Raise InputError for an unknown or impossible metric, or for a standard deviation of one resample.
+def check_plan(
+    features: Features,
+    metrics: Sequence[str] | None,
+    resamples: int,
+    few_samples: bool,
+    count: int | None,
+    what: str = "images",
+) -> None:
+    """Raise InputError for an impossible metric, one resample or too few images for FID, before hours are spent on them.
 
-    metrics: None for all possible ones. reference: None if not opened yet, which may take an hour.
+    metrics: None for all possible ones. count: of images, None if it is not known. what: which images those are.
+    A covariance of d dimensions from d samples or fewer is singular: its FID says more of the count than of the images.
     """
     if metrics is not None and not (metrics and METRICS.keys() >= set(metrics)):
         unknown = next((repr(name) for name in metrics if name not in METRICS), None)
@@ -191,13 +189,21 @@ def check_plan(features: Features, metrics: Sequence[str] | None, resamples: int
         raise InputError(f"metrics {got}; choose from {', '.join(METRICS)}")
     if resamples < 0 or resamples == 1:
         raise InputError(f"resamples is {resamples}; it must be 0 for no standard deviation, or at least 2")
-    choose_metrics(metrics, features, True, reference)
+    chosen = choose_metrics(metrics, features, True, None)
+    if "fid" in chosen and not few_samples and count is not None and count <= features.dimension:
+        raise InputError(
+            f"{count} {what} are too few for FID with features of {features.dimension} dimensions: it needs more of them "
+            "than dimensions; few_samples=True (--few_samples) allows it all the same"
+        )
 
 
 def choose_metrics(
     asked: Sequence[str] | None, features: Features, labelled: bool, reference: Reference | None
 ) -> tuple[str, ...]:
-    """The metrics to compute: those asked for, which must be possible, or else all possible ones."""
+    """The metrics to compute: those asked for, which must be possible, or else all possible ones.
+
+    reference: None if not opened yet, which may take an hour.
+    """
     lacking: dict[str, str] = {}
     if reference is not None and reference.features is None:
         lacking["images"] = "needs the reference's images, and it is a file of statistics alone"
@@ -208,22 +214,8 @@ def choose_metrics(
         lacking["labels"] = "needs a classifier of the data set as features"
     elif not labelled:
         lacking["labels"] = "needs the images' labels"
-    if asked is None:
-        return tuple(name for name, metric in METRICS.items() if metric.needs not in lacking)
-    for name in asked:
-        if METRICS[name].needs in lacking:
+    possible = tuple(name for name, metric in METRICS.items() if metric.needs not in lacking)
+    for name in asked or ():
+        if name not in possible:
             raise InputError(f"metrics holds {name}, which {lacking[METRICS[name].needs]}")
-    return tuple(asked)
-
-
-def check_count(what: str, count: int | None, dimension: int, metrics: Sequence[str] | None) -> None:
-    """Raise InputError if there are too few images for FID, before hours are spent on them.
-
-    A covariance of d dimensions from d samples or fewer is singular: its FID says more of the count than of the images.
-    what: of what there are so many. count: None if it is not known. dimension: of the features.
-    """
-    if (metrics is None or "fid" in metrics) and count is not None and count <= dimension:
-        raise InputError(
-            f"{count} {what} are too few for FID with features of {dimension} dimensions: it needs more of them than "
-            "dimensions; few_samples=True (--few_samples) allows it all the same"
-        )
+    return possible if asked is None else tuple(asked)

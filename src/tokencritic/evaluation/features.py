@@ -5,8 +5,6 @@ depend on how many ranks there are.
 """
 
 import hashlib
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -17,10 +15,9 @@ from torch import Tensor
 from tokencritic.contracts import evaluating
 from tokencritic.distribution import ALONE, Ranks
 from tokencritic.errors import InputError, check_at_least
-from tokencritic.evaluation.cache import ChunkArrays, Chunks, chunk_ranges
+from tokencritic.evaluation.cache import ChunkArrays, Chunks, chunk_ranges, num_rows
 from tokencritic.evaluation.image_sets import ImageSet
-from tokencritic.evaluation.inception import DIMENSION, INPUT_SIZE, Inception, resize_tf1
-from tokencritic.evaluation.weights import Weights, find_weights, read_weights
+from tokencritic.evaluation.inception import DIMENSION, INPUT_SIZE, Weights, find_weights, read_weights, resize_tf1
 from tokencritic.image_forms import check_images, to_pixels
 from tokencritic.models.classifier import Classifier
 from tokencritic.progress import Progress
@@ -73,20 +70,13 @@ class InceptionFeatures(Features):
 
     def __init__(self, weights: Weights, *, batch_size: int = 32, device: torch.device | str = "cpu") -> None:
         super().__init__(batch_size)
-        self.fingerprint = weights.fingerprint
-        self.device = torch.device(device)
+        self.device, self.fingerprint = torch.device(device), weights.fingerprint
+        self._network = weights.network.to(self.device)
+        self._head = None if weights.head is None else weights.head.to(self.device)
         self.gives_probabilities = weights.head is not None
-        self._head = None
         if weights.head is not None:
-            self._head = weights.head.to(self.device)
             # Apart from the fingerprint: features are comparable whatever head the weights have, or none.
-            self.head_fingerprint = hashlib.sha256(weights.head.contiguous().cpu().numpy().tobytes()).hexdigest()
-        with torch.device("meta"):
-            self._network = Inception()
-        for layer, (weight, bias) in zip(self._network.convolutions(), weights.convolutions, strict=True):
-            weight = weight.contiguous(memory_format=torch.channels_last)
-            state = {"weight": weight.to(self.device), "bias": bias.to(self.device)}
-            layer.load_state_dict(state, assign=True)
+            self.head_fingerprint = hashlib.sha256(weights.head.contiguous().numpy().tobytes()).hexdigest()
 
     @classmethod
     def load(cls, file: str | Path | None = None, **options: Any) -> Self:
@@ -95,9 +85,7 @@ class InceptionFeatures(Features):
 
     @torch.inference_mode()
     def extract(self, images: Tensor) -> FeaturesByKind:
-        pixels = to_pixels(images.to(self.device))  # (b, 3, h, w)
-        if pixels.shape[2:] != (INPUT_SIZE, INPUT_SIZE):
-            pixels = resize_tf1(pixels, INPUT_SIZE)
+        pixels = resize_tf1(to_pixels(images.to(self.device)), INPUT_SIZE)  # (b, 3, 299, 299)
         features = self._network((pixels - 128) / 128)  # (b, d)
         if self._head is None:
             return {"features": features.cpu()}
@@ -139,39 +127,13 @@ class ClassifierFeatures(Features):
         return {"features": features.float().cpu(), "probabilities": probabilities.cpu()}
 
 
-@dataclass(frozen=True)
-class CachedFeatures:
-    """What `extract` found of `count` images."""
-
-    chunks: Chunks
-    count: int
-
-    def __len__(self) -> int:
-        return self.count
-
-    def stream(self, kind: FeatureKind) -> Iterator[Tensor]:
-        """Chunk by chunk, (b, d) float32 each: memory for one of them at a time."""
-        for number, rows in enumerate(chunk_ranges(self.count)):
-            values = self.chunks.read(rows).get(kind, np.empty(0))
-            if len(values) < len(rows):
-                place = f"chunk {number} in {self.chunks.folder}"
-                raise InputError(f"{place} is missing or damaged; ranks must share one cache; rerun the command")
-            yield torch.from_numpy(values)
-
-    def read(self, kind: FeatureKind) -> Tensor:
-        """All rows in memory, (count, d) float32."""
-        return torch.cat(list(self.stream(kind)))
-
-
-def extract(
-    images: ImageSet, features: Features, cache: Path, ranks: Ranks = ALONE, what: str = "features"
-) -> CachedFeatures:
+def extract(images: ImageSet, features: Features, cache: Path, ranks: Ranks = ALONE, what: str = "features") -> Chunks:
     """The features of all images; those that are not in the cache are computed now, shared among ranks.
 
     what: the name of the progress. Returns when all ranks have finished.
     """
     facts = {"images": images.facts, "features": features.facts, "image_size": images.image_size}
-    chunks, count = Chunks.open(cache, "features", facts), len(images)
+    chunks = Chunks.open(cache, "features", facts, len(images))
 
     def make(rows: range) -> ChunkArrays:
         found = features(images.batch(rows.start, rows.stop))
@@ -180,12 +142,12 @@ def extract(
                 raise InputError(f"{kind} of some images hold NaN or infinity; nothing can be measured with them")
         return {kind: values.numpy().astype(np.float32) for kind, values in found.items()}
 
-    mine = chunk_ranges(count)[ranks.rank :: ranks.size]
-    missing = {rows: some for rows in mine if (some := chunks.count_missing(rows))}
+    mine = chunk_ranges(len(images))[ranks.rank :: ranks.size]
+    missing = {rows: some for rows in mine if (some := len(rows) - num_rows(chunks.read(rows)))}
     total = sum(map(len, mine))
     with Progress(total, what, "images", done=total - sum(missing.values()), shown=ranks.first) as progress:
         for rows, some in missing.items():
             chunks.complete(rows, make)
             progress.advance(some)
     ranks.wait()
-    return CachedFeatures(chunks, count)
+    return chunks

@@ -11,10 +11,11 @@ from PIL import Image
 from torch import Tensor
 
 from tokencritic.data.npz import array_names
-from tokencritic.data.source import FolderSource, Source, read_image
+from tokencritic.data.source import FolderSource, Source, Split, read_image
 from tokencritic.data.sources import has_known_files, open_source
 from tokencritic.data.transforms import Preprocess
 from tokencritic.errors import InputError
+from tokencritic.evaluation.cache import file_digest
 from tokencritic.interop.adm import SampleFile
 from tokencritic.pipeline import TokenCriticPipeline
 
@@ -61,8 +62,8 @@ class SourceImages(ImageSet):
         count = len(source) if num is None else num
         self.indices = np.arange(count) * len(source) // count
         self.facts = source.describe() | {"size": size, "channels": channels if size else None, "num": count}
-        if isinstance(source, FolderSource | FlatFolder):  # the names of files do not tell that they are unchanged
-            self.facts["state"] = _state(source.folder, [source.name(index) for index in range(len(source))])
+        if isinstance(source, FolderSource | FlatFolder):
+            self.facts["state"] = _state(source)
         self._pool = ThreadPoolExecutor(_WORKERS)
         width, height = (size, size) if size else self._read(0).size
         self.image_size = (height, width)
@@ -77,23 +78,21 @@ class SourceImages(ImageSet):
         images = list(self._pool.map(self._read, indices.tolist())) if images is None else images[indices]
         if self._crop is not None:
             return self._crop.batch(images, indices).permute(0, 2, 3, 1).numpy()
-        return images if isinstance(images, np.ndarray) else self._stack(images, indices)
-
-    def _read(self, index: int) -> Image.Image:
-        example = self.source[index]
-        if example is None:
-            raise InputError(f"{self.source.name(index)} cannot be decoded")
-        return example[0]
-
-    def _stack(self, images: list[Image.Image], indices: np.ndarray) -> np.ndarray:
+        if isinstance(images, np.ndarray):
+            return images
         height, width = self.image_size
         for image, index in zip(images, indices.tolist(), strict=True):
             if image.size != (width, height):
                 sizes = f"{image.width} x {image.height}, others {width} x {height}"
                 raise InputError(f"{self.source.name(index)} is {sizes}; images to be measured must have one size")
         mode = "L" if all(image.mode == "L" for image in images) else "RGB"
-        arrays = [np.asarray(image.convert(mode)) for image in images]
-        return np.stack(arrays).reshape(len(images), height, width, -1)
+        return np.stack([np.atleast_3d(np.asarray(image.convert(mode))) for image in images])
+
+    def _read(self, index: int) -> Image.Image:
+        example = self.source[index]
+        if example is None:
+            raise InputError(f"{self.source.name(index)} cannot be decoded")
+        return example[0]
 
 
 class FlatFolder(Source):
@@ -153,31 +152,45 @@ class Reconstructions(ImageSet):
         return self.pipe.images(tokens, "pt", self.batch_size)
 
 
-def open_images(path: str | Path, num: int | None = None) -> ImageSet:
-    """The images at a path: an .npz with `arr_0`, a folder of images, or any data set that `open_source` knows.
+def open_images(
+    path: str | Path,
+    num: int | None = None,
+    split: Split = "train",
+    image_size: tuple[int, int] | None = None,
+    channels: int = 3,
+) -> ImageSet:
+    """The images at a path: an .npz with `arr_0`, any data set that `open_source` knows or, without a size, a folder of images.
 
-    num: only so many, evenly spaced; not of an .npz with `arr_0`.
+    num: only so many, evenly spaced; not of an .npz with `arr_0`. image_size: height and width; a data set is cropped and
+    resized to it and has `channels` of 1 or 3 then. None takes images as they are.
     """
     path = Path(path)
     if "arr_0" in array_names(path):
-        if num is not None:
-            raise InputError(f"{num} images of {path} are asked for; a sample file is measured as a whole")
-        return SampleImages(path)
+        check_whole(path, num, split)
+        images = SampleImages(path)
+        if image_size is not None and images.image_size != image_size:
+            found, wanted = (" x ".join(map(str, size)) for size in (images.image_size, image_size))
+            raise InputError(f"{path} holds images of {found} pixels; those to be measured have {wanted}")
+        return images
+    height, width = image_size or (None, None)
+    if height != width:
+        raise InputError(f"images are {height} x {width}; a data set can be cropped to squares only")
     flat = path.is_dir() and not any(child.is_dir() and not child.name.startswith(".") for child in path.iterdir())
-    source = FlatFolder(path) if flat and not has_known_files(path) else open_source(path, max_corrupt=0)
-    return SourceImages(source, num=num)
+    if flat and height is None and not has_known_files(path):
+        return SourceImages(FlatFolder(path), num=num)
+    return SourceImages(open_source(path, split, max_corrupt=0), height, channels, num)
 
 
-def file_digest(file: Path) -> str:
-    """The SHA-256 of a file, in hex."""
-    with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
+def check_whole(path: Path, num: int | None, split: Split) -> None:
+    """Raise InputError if a share of a file is asked for that can only be taken whole."""
+    if num is not None or split != "train":
+        raise InputError(f"{path} is taken as a whole; it has no splits, and no share of it can be taken")
 
 
-def _state(folder: Path, names: list[str]) -> str:
-    """A hash of names, sizes and times of files: it changes if a file may have changed."""
+def _state(source: FolderSource | FlatFolder) -> str:
+    """A hash of names, sizes and times of files: it changes if a file may have changed, which their names do not tell."""
     digest = hashlib.sha256()
-    for name in names:
-        facts = (folder / name).stat()
+    for name in map(source.name, range(len(source))):
+        facts = (source.folder / name).stat()
         digest.update(f"{name}\0{facts.st_size}\0{facts.st_mtime_ns}\n".encode("utf-8", "surrogateescape"))
     return digest.hexdigest()

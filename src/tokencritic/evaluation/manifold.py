@@ -32,25 +32,6 @@ class Hits(NamedTuple):
     real: Tensor
 
 
-class _Points(NamedTuple):
-    """features: (n, d), as they came. centre: (d,), common to all sets, so that numbers and their rounding errors are small.
-
-    norms: (n,), squared, of the centred points.
-    """
-
-    features: Tensor
-    centre: Tensor
-    norms: Tensor
-
-    @classmethod
-    def make(cls, features: Tensor, centre: Tensor) -> "_Points":
-        norms = [(features[rows].double() - centre).square().sum(1) for rows in _slices(len(features))]
-        return cls(features, centre, torch.cat(norms))
-
-    def block(self, rows: slice) -> Tensor:
-        return self.features[rows].double() - self.centre
-
-
 def precision_recall(real: Tensor, fake: Tensor, k: int = 3) -> Hits:
     """Which fake points lie in a ball around a real one, and which real points in a ball around a fake one.
 
@@ -63,12 +44,11 @@ def precision_recall(real: Tensor, fake: Tensor, k: int = 3) -> Hits:
         if len(features) <= k:
             raise InputError(f"{name} holds {len(features)} points; {k} neighbours of each need at least {k + 1}")
     centre = real.mean(0, dtype=torch.float64)
-    reals, fakes = _Points.make(real, centre), _Points.make(fake, centre)
-    real_radii, fake_radii = _radii(reals, k), _radii(fakes, k)
+    real_radii, fake_radii = _radii(real, centre, k), _radii(fake, centre, k)
     real_hit, fake_hit = (torch.zeros(len(x), dtype=torch.bool) for x in (real, fake))
-    for rows, columns, distances in _distance_blocks(reals, fakes):
-        fake_hit[columns] |= _hit(distances, reals, real_radii, rows, fakes, columns, fake_hit[columns])
-        real_hit[rows] |= _hit(distances.T, fakes, fake_radii, columns, reals, rows, real_hit[rows])
+    for rows, columns, distances, slack in _distance_blocks(real, fake, centre):
+        fake_hit[columns] |= _hit(distances, slack, real, real_radii, rows, fake, columns, fake_hit[columns])
+        real_hit[rows] |= _hit(distances.T, slack.T, fake, fake_radii, columns, real, rows, real_hit[rows])
     return Hits(fake_hit.double(), real_hit.double())
 
 
@@ -76,29 +56,40 @@ def _slices(count: int) -> list[slice]:
     return [slice(start, min(start + _BLOCK, count)) for start in range(0, count, _BLOCK)]
 
 
-def _distance_blocks(left: _Points, right: _Points) -> Iterator[tuple[slice, slice, Tensor]]:
-    """Squared distances |a|^2 + |b|^2 - 2ab, block by block; within one set each pair of blocks once."""
-    for rows in _slices(len(left.norms)):
-        block, norms = left.block(rows), left.norms[rows, None]
-        for columns in _slices(len(right.norms)):
+def _distance_blocks(left: Tensor, right: Tensor, centre: Tensor) -> Iterator[tuple[slice, slice, Tensor, Tensor]]:
+    """Squared distances |a|^2 + |b|^2 - 2ab and how much they may be off, by blocks; within one set each pair of blocks once.
+
+    centre: (d,), taken from all points, so that numbers and their rounding errors are small.
+    """
+    # A sum of d products errs by d roundings of |a||b| at most, in any order; the rest adds less than 16 roundings.
+    share = 2 * (left.shape[1] + 16) * 2.0**-53
+    for rows in _slices(len(left)):
+        block = left[rows].double() - centre
+        for columns in _slices(len(right)):
             if left is not right or rows.start <= columns.start:
-                yield rows, columns, norms + right.norms[columns] - 2 * (block @ right.block(columns).T)
+                other = right[columns].double() - centre
+                norms = block.square().sum(1)[:, None] + other.square().sum(1)
+                yield rows, columns, norms - 2 * (block @ other.T), share * norms
 
 
 def _hit(
-    distances: Tensor, balls: _Points, radii: Tensor, rows: slice, points: _Points, columns: slice, known: Tensor
+    distances: Tensor,
+    slack: Tensor,
+    balls: Tensor,
+    radii: Tensor,
+    rows: slice,
+    points: Tensor,
+    columns: slice,
+    known: Tensor,
 ) -> Tensor:
     """Which points lie in any of the balls: (points,) bool. Those `known` to be hit are not computed again.
 
-    distances: (balls, points). radii: squared, exact.
+    distances, slack: (balls, points). radii: squared, exact.
     """
-    # A sum of d products errs by d roundings of |a||b| at most, in any order; the rest adds less than 16 roundings.
-    share = 2 * (balls.features.shape[1] + 16) * 2.0**-53
     margin = radii[rows, None] - distances
-    slack = share * (balls.norms[rows, None] + points.norms[columns])
     hit = (margin > slack).any(0) | known
     point, ball = ((margin.abs() <= slack) & ~hit).T.nonzero(as_tuple=True)
-    exact = _exact(balls.features, ball + rows.start, points.features, point + columns.start)
+    exact = _exact(balls, ball + rows.start, points, point + columns.start)
     hit[point[exact <= radii[ball + rows.start]]] = True
     return hit
 
@@ -116,10 +107,9 @@ def _exact(left: Tensor, rows: Tensor, right: Tensor, columns: Tensor) -> Tensor
     return torch.from_numpy(np.concatenate(found))
 
 
-def _radii(points: _Points, k: int) -> Tensor:
+def _radii(points: Tensor, centre: Tensor, k: int) -> Tensor:
     """The squared distance of each point to its k-th nearest other one, exact: (n,)."""
-    count = len(points.norms)
-    kept = min(k + _SPARE, count - 1)
+    count, kept = len(points), min(k + _SPARE, len(points) - 1)
     nearest = torch.full((count, kept), math.inf, dtype=torch.float64)
     neighbours = torch.zeros(count, kept, dtype=torch.int64)
 
@@ -129,12 +119,12 @@ def _radii(points: _Points, k: int) -> Tensor:
         nearest[rows], order = values.topk(kept, dim=1, largest=False)
         neighbours[rows] = at.gather(1, order)
 
-    for rows, columns, distances in _distance_blocks(points, points):
+    for rows, columns, distances, _ in _distance_blocks(points, points, centre):
         if rows == columns:
             distances.fill_diagonal_(math.inf)
         else:
             keep(columns, rows, distances.T)
         keep(rows, columns, distances)
     each = torch.arange(count).repeat_interleave(kept)
-    exact = _exact(points.features, each, points.features, neighbours.flatten())
+    exact = _exact(points, each, points, neighbours.flatten())
     return exact.view(count, kept).kthvalue(k, dim=1).values

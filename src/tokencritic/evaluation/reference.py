@@ -9,12 +9,11 @@ import torch
 
 from tokencritic.data.npz import array_names, arrays_of, write_arrays
 from tokencritic.data.source import Split
-from tokencritic.data.sources import open_source
 from tokencritic.distribution import ALONE, Ranks
 from tokencritic.errors import InputError
-from tokencritic.evaluation.cache import ChunkArrays, Chunks, chunk_ranges
-from tokencritic.evaluation.features import CachedFeatures, Features, extract
-from tokencritic.evaluation.image_sets import ImageSet, SampleImages, SourceImages, file_digest
+from tokencritic.evaluation.cache import ChunkArrays, Chunks, chunk_ranges, file_digest
+from tokencritic.evaluation.features import Features, extract
+from tokencritic.evaluation.image_sets import ImageSet, check_whole, open_images
 from tokencritic.evaluation.metrics import Gaussian, fit_gaussian
 
 PACKED = "reference.npz"  # in a model folder
@@ -25,58 +24,33 @@ class Reference:
     """gaussian: of the features, what FID needs. features: of the images, None for a file of statistics alone."""
 
     gaussian: Gaussian
-    features: CachedFeatures | None
+    features: Chunks | None
     facts: dict[str, Any]
 
 
-@dataclass(frozen=True)
-class ReferenceImages:
-    """How the images of a data set become comparable with those of a model.
-
-    image_size: height and width. channels: 1 or 3. split: of the data set. num: only so many images, evenly spaced.
-    """
-
-    image_size: tuple[int, int]
-    channels: int = 3
-    split: Split = "train"
-    num: int | None = None
-
-    def open(self, path: Path) -> ImageSet:
-        """path: a data set, or an .npz of images."""
-        height, width = self.image_size
-        if "arr_0" in array_names(path):
-            self.check_whole(path)
-            images = SampleImages(path)
-            if images.image_size != self.image_size:
-                size = " x ".join(map(str, images.image_size))
-                raise InputError(f"{path} holds images of {size} pixels; those to be measured have {height} x {width}")
-            return images
-        if height != width:
-            raise InputError(f"images are {height} x {width}; a data set can be cropped to squares only")
-        return SourceImages(open_source(path, self.split, max_corrupt=0), height, self.channels, self.num)
-
-    def check_whole(self, path: Path) -> None:
-        """Raise InputError if a share of a file is asked for that can only be taken whole."""
-        if self.num is not None or self.split != "train":
-            raise InputError(f"{path} is a reference as it stands; it has no splits, and no share of it can be taken")
-
-
 def open_reference(
-    path: str | Path, features: Features, wanted: ReferenceImages, cache: Path, ranks: Ranks = ALONE
+    path: str | Path,
+    features: Features,
+    cache: Path,
+    image_size: tuple[int, int],
+    channels: int = 3,
+    split: Split = "train",
+    num: int | None = None,
+    ranks: Ranks = ALONE,
 ) -> Reference:
     """A data set, ADM's reference .npz, or an .npz of `mu` and `sigma`.
 
     Features of images and their statistics are computed once and kept in the folder `cache`. A file that holds `mu` does not
-    name its features: it is taken to be the usual one, Inception's.
+    name its features: it is taken to be the usual one, Inception's. image_size, channels, split, num: as in `open_images`.
     """
     path = Path(path)
     names = array_names(path)
     if "mu" not in names:
-        images = wanted.open(path)
+        images = open_images(path, num, split, image_size, channels)
         found = extract(images, features, cache, ranks, "reference")
         gaussian = ranks.told_by_first(lambda: _fit(found, cache))
         return Reference(gaussian, found, images.facts | {"name": path.name})
-    wanted.check_whole(path)
+    check_whole(path, num, split)
     if features.name != "inception-v3":
         raise InputError(f"{path} holds statistics of Inception; use it with inception-v3, not {features.name}")
     gaussian = read_statistics(path)
@@ -85,7 +59,7 @@ def open_reference(
     facts: dict[str, Any] = {"kind": "statistics", "name": path.name, "sha256": file_digest(path)}
     found = None
     if "arr_0" in names:
-        found = extract(wanted.open(path), features, cache, ranks, "reference")
+        found = extract(open_images(path, image_size=image_size), features, cache, ranks, "reference")
         facts["images"] = len(found)
     return Reference(gaussian, found, facts)
 
@@ -99,15 +73,15 @@ def pack_images(images: ImageSet, file: Path) -> None:
     write_arrays(file, arrays)
 
 
-def _fit(found: CachedFeatures, cache: Path) -> Gaussian:
+def _fit(found: Chunks, cache: Path) -> Gaussian:
     """The Gaussian of these features: from the cache, or computed now and kept there."""
 
     def make(_: range) -> ChunkArrays:
         fitted = fit_gaussian(found.stream("features"))
         return {"mu": fitted.mean.numpy()[None], "sigma": fitted.covariance.numpy()[None]}
 
-    facts = {"features": found.chunks.folder.name, "count": len(found)}
-    kept = Chunks.open(cache, "statistics", facts).complete(range(1), make)
+    facts = {"features": found.folder.name, "count": len(found)}
+    kept = Chunks.open(cache, "statistics", facts, count=1).complete(range(1), make)
     return Gaussian(torch.from_numpy(kept["mu"][0]), torch.from_numpy(kept["sigma"][0]), len(found))
 
 

@@ -107,7 +107,7 @@ class ModelSamples(ImageSet):
             how["refinement"] = {"ratio": refinement.ratio, "settings": refined_with}
         how["models"] = {name: found[name] for name in sorted(used & found.keys())}
         how |= {"version": __version__, "dtype": str(self.pipe.generator.dtype).removeprefix("torch.")}
-        self._chunks = Chunks.open(sets.cache, "tokens", how)
+        self._chunks = Chunks.open(sets.cache, "tokens", how, num)
         self.facts = how | {"kind": "samples", "models": how["models"] | {"tokenizer": found["tokenizer"]}}
 
     def __len__(self) -> int:

@@ -2,7 +2,8 @@
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,7 @@ from tokencritic.errors import InputError
 from tokencritic.evaluation.evaluate import Evaluation, Meter
 from tokencritic.evaluation.report import write_json
 from tokencritic.evaluation.samples import ModelSamples, SampleSets
-from tokencritic.files import read_json
 from tokencritic.pipeline import TokenCriticPipeline
-from tokencritic.pipeline_folder import PIPELINE
 from tokencritic.sampling.settings import SAMPLERS, SamplingSettings, temperature_range, tuning_file
 
 # Values for every sampler under None; those of a sampler by its name, which then has no others.
@@ -53,33 +52,21 @@ def settings_grid(
     return list(found)
 
 
-def sweep(
-    sets: SampleSets,
-    meter: Meter,
-    settings: Sequence[SamplingSettings],
-    on_row: Callable[[list[dict[str, Any]]], None] | None = None,
-) -> list[dict[str, Any]]:
-    """One row for each of the settings: what they are, what they cost, and the metrics.
-
-    on_row: called with the rows so far after each one. The cache holds what was done before an interruption.
-    """
-    rows: list[dict[str, Any]] = []
+def sweep(sets: SampleSets, meter: Meter, settings: Sequence[SamplingSettings]) -> Iterator[dict[str, Any]]:
+    """One row for each of the settings: what they are, what they cost, and the metrics."""
     for number, one in enumerate(settings):
         samples = sets.of(one)
-        rows.append(row_of(samples, meter(samples, f"settings {number + 1} of {len(settings)}")))
-        if on_row is not None:
-            on_row(rows)
-    return rows
+        yield row_of(samples, meter(samples, f"settings {number + 1} of {len(settings)}"))
 
 
 def row_of(samples: Sequence[ModelSamples], found: Evaluation) -> dict[str, Any]:
     """An evaluation as one flat row. seconds_per_image: of sampling, as it was when the samples were made."""
     row: dict[str, Any] = {}
     for name, value in samples[0].facts["settings"].items():
-        pair = name in ("temperature", "critic_window")
-        row |= (
-            dict(zip((f"{name}_start", f"{name}_end"), value or (None, None), strict=True)) if pair else {name: value}
-        )
+        if name in ("temperature", "critic_window"):
+            row[f"{name}_start"], row[f"{name}_end"] = value or (None, None)
+        else:
+            row[name] = value
     row |= {"nfe": samples[0].nfe, "seconds_per_image": sum(one.seconds for one in samples) / len(samples)}
     row |= {"num": len(samples[0]), "seed_sets": len(samples)}
     for name, metric in found.metrics.items():
@@ -101,15 +88,6 @@ class Trial:
         return -count, self.fids[count]
 
 
-@dataclass(frozen=True)
-class Tuning:
-    """trials: the best first. images: how many were made or taken from the cache. facts: of the measurement."""
-
-    trials: list[Trial]
-    images: int
-    facts: dict[str, Any]
-
-
 def rounds(budget: int, first: int) -> list[tuple[int, int]]:
     """The number of trials and of images of each in every round: as many trials as the budget of images allows.
 
@@ -119,21 +97,16 @@ def rounds(budget: int, first: int) -> list[tuple[int, int]]:
         raise InputError(f"first is {first}; the first round needs at least 2 images for each trial")
     if budget < 2 * first:
         raise InputError(f"budget is {budget} images; two trials of {first} images need {2 * first}")
-    best: list[tuple[int, int]] = []
-    for most in itertools.count(2):
-        plan = [(most, first)]
+    plan, cost = [(2, first)], 2 * first
+    best = plan
+    while cost <= budget:
+        best, most = plan, plan[0][0] + 1
+        plan, cost = [(most, first)], most * first
         while plan[-1][0] > 2:
             trials, count = plan[-1]
             plan.append((-(-trials // 2), 2 * count))
-        if _cost(plan) > budget:
-            break
-        best = plan
+            cost += plan[-1][0] * count
     return best
-
-
-def _cost(plan: list[tuple[int, int]]) -> int:
-    before = [0, *(count for _, count in plan[:-1])]
-    return sum(trials * (count - less) for (trials, count), less in zip(plan, before, strict=True))
 
 
 def tune(
@@ -145,13 +118,14 @@ def tune(
     *,
     first: int = 1000,
     seed: int = 0,
-    on_round: Callable[[list[Trial]], None] | None = None,
-) -> Tuning:
+    on_round: Callable[[list[Trial]], object] = lambda trials: None,
+) -> tuple[list[Trial], dict[str, Any]]:
     """Find the temperature, selection noise, critic window and, if the generator has it, guidance of the lowest FID.
 
     start: the first trial; the others have its sampler and all of its settings that are not tuned. nfe: network evaluations
     per image; each trial has the steps that come nearest to them from below. budget: images in all. first: images of each
     trial in the first round. seed: of the trials' settings. on_round: called after each round with its trials, the best first.
+    Returns all trials, the best first, and the facts of the measurement.
     """
     plan = rounds(budget, first)
     meter = dataclasses.replace(meter, metrics=("fid",), resamples=0)
@@ -167,9 +141,8 @@ def tune(
             trial.fids[count] = found.metrics["fid"].value
             facts = found.facts
         trials.sort(key=lambda trial: trial.last)
-        if on_round is not None:
-            on_round(trials)
-    return Tuning(trials + done, _cost(plan), facts)
+        on_round(trials)
+    return trials + done, facts
 
 
 def trial_settings(
@@ -183,20 +156,19 @@ def trial_settings(
     rng = np.random.default_rng(seed)
     found = [start]
     noises = _CRITIC_NOISES[start.noise_kind] if row.uses_critic else _CONFIDENCE_NOISES
+    ranges = np.array([_ENDS, _FALLS, np.log(noises), _TIMES])
     anywhere = (rng.random(4) + np.arange(count // 2)[:, None] * _STRIDES) % 1
-    near = _place(start.of(pipe.critic is not None), row.revokes, noises) + _NEAR * (2 * anywhere - 1)
+    near = _place(start.of(pipe.critic is not None), ranges) + _NEAR * (2 * anywhere - 1)
     for number, place in enumerate([*near.clip(0, 1), *anywhere][: count - 1]):
-        end, fall = np.interp(place[0], (0, 1), _ENDS), np.interp(place[1], (0, 1), _FALLS)
-        noise = float(np.exp(np.interp(place[2], (0, 1), np.log(noises))))
-        time = float(np.interp(place[3], (0, 1), _TIMES)) if row.revokes else 0.0
-        guidance = start.guidance
+        end, fall, noise, time = (ranges[:, 0] + place * np.ptp(ranges, axis=1)).tolist()
+        time, guidance = time if row.revokes else 0.0, start.guidance
         if pipe.generator.null_class and number >= len(near):
             guidance = float(rng.uniform(*_GUIDANCES)) if rng.random() < 0.5 else 1.0
         found.append(
             dataclasses.replace(
                 start,
-                temperature=(round(float(end + fall), 3), round(float(end), 3)),
-                selection_noise=round(noise, 3) if "selection_noise" in row.settings else None,
+                temperature=(round(end + fall, 3), round(end, 3)),
+                selection_noise=round(math.exp(noise), 3) if "selection_noise" in row.settings else None,
                 critic_window=(round(min(1.0, 1 + _ALL_THE_TIME + time), 2), round(max(0.0, time - _ALL_THE_TIME), 2)),
                 guidance=round(guidance, 2),
             )
@@ -204,31 +176,29 @@ def trial_settings(
     return [pipe.sampling.fitted(one, nfe) for one in found]
 
 
-def _place(settings: SamplingSettings, revokes: bool, noises: tuple[float, float]) -> np.ndarray:
-    """Where in the ranges settings lie, each from 0 to 1: end and fall of the temperature, noise, time."""
+def _place(settings: SamplingSettings, ranges: np.ndarray) -> np.ndarray:
+    """Where in the ranges settings lie, each from 0 to 1: end and fall of the temperature, logarithm of the noise, time."""
     hot, end = temperature_range(settings.temperature)
-    noise = np.log(np.clip(settings.selection_noise or noises[0], *noises))
+    noise = math.log(settings.selection_noise) if settings.selection_noise else -math.inf
     (since, until), time = settings.critic_window, 0.0
-    if revokes and until > 0:
+    if until > 0:
         time = until + _ALL_THE_TIME
-    elif revokes and since < 1:
+    elif since < 1:
         time = since - 1 - _ALL_THE_TIME
-    places = ((end, _ENDS), (hot - end, _FALLS), (noise, np.log(noises)), (time, _TIMES))
-    return np.array([np.interp(value, ends, (0, 1)) for value, ends in places])
+    values = (end, hot - end, noise, time)
+    return np.array([np.interp(value, ends, (0, 1)) for value, ends in zip(values, ranges, strict=True)])
 
 
-def write_tuning(folder: Path, pipe: TokenCriticPipeline, nfe: int, found: Tuning) -> Path:
-    """Every trial beside the model, the best first, with what they were measured with."""
-    has_critic, best = pipe.critic is not None, found.trials[0].settings
+def write_tuning(
+    folder: Path, pipe: TokenCriticPipeline, nfe: int, trials: Sequence[Trial], facts: Mapping[str, Any]
+) -> Path:
+    """Every trial beside the model, with what they were measured with. trials, facts: as `tune` returns them."""
+    has_critic, best = pipe.critic is not None, trials[0].settings
     sampler = best.row(has_critic).name
-    head = {"sampler": sampler, "nfe": nfe, "best": dataclasses.asdict(best), "images": found.images}
-    facts = {name: found.facts[name] for name in ("features", "reference", "versions")}
-    trials = [{"settings": one.settings.in_effect(has_critic), "fid": one.fids} for one in found.trials]
+    images = sum(max(one.fids) for one in trials)
+    head = {"sampler": sampler, "nfe": nfe, "best": dataclasses.asdict(best), "images": images}
+    shared = {name: facts[name] for name in ("features", "reference", "versions")}
+    tried = [{"settings": one.settings.in_effect(has_critic), "fid": one.fids} for one in trials]
     file = tuning_file(folder, sampler, nfe)
-    write_json(file, {**head, **facts, "models": found.facts["images"]["models"], "trials": trials})
+    write_json(file, {**head, **shared, "models": facts["images"]["models"], "trials": tried})
     return file
-
-
-def write_defaults(folder: Path, settings: SamplingSettings) -> None:
-    """Make settings the defaults of a model folder; nothing else in it changes."""
-    write_json(folder / PIPELINE, read_json(folder / PIPELINE) | {"sampling": dataclasses.asdict(settings)})
