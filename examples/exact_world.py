@@ -15,8 +15,8 @@ import torch
 from markov_world import MarkovWorld
 
 from tokencritic import ConfidenceScorer, CriticScorer, RandomOrderScorer, SamplingSettings, sample
+from tokencritic.sampling.samplers import SAMPLERS
 from tokencritic.sampling.scorers import Judges, make_scorer
-from tokencritic.sampling.settings import SAMPLERS
 
 STEPS = [1, 2, 3, 4, 6, 8]
 SHOWN = ("random-order", "confidence", "random-remask", "critic")

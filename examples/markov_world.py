@@ -145,8 +145,8 @@ class MarkovWorld(MaskedGenerator):
     def inline_critic_logits(self) -> Tensor:
         """(classes, rows, n) float32 at visible tokens: the minimum of `inline_critic_loss` with one fill.
 
-        A masked image is known up to which m its tokens were filled in under. The loss adds o(a, b), the log-odds of a originals
-        among a + b visible tokens, so its minimum f solves sum over m of p(m | row) (sigmoid(f + o) - [j is original]) = 0.
+        A masked image does not show under which mask m it was filled in. The loss adds o, the log-odds of originals among the
+        visible tokens, so its minimum f solves sum over m of p(m | row) (sigmoid(f + o) - [j is original]) = 0.
         """
         n, rows = self.num_tokens, len(self.sequences)
         visible = self.sequences != self.mask_id  # rows n
@@ -165,12 +165,12 @@ class MarkovWorld(MaskedGenerator):
             kept += likelihood[..., None] * ~mask
         counts = torch.arange(n + 1)[:, None]
         offsets = ((counts + 0.5) / (visible.sum(1) - counts + 0.5).clamp(min=0.5)).log()[..., None]  # a rows 1
-        low, high = torch.full_like(kept, -40.0), torch.full_like(kept, 40.0)
-        for _ in range(60):  # the left side grows with f
-            middle = (low + high) / 2
-            expected = (weights[..., None] * (middle[:, None] + offsets).sigmoid()).sum(1)  # c rows n
-            low, high = torch.where(expected < kept, middle, low), torch.where(expected < kept, high, middle)
-        return middle.float()
+        low, width = torch.full_like(kept, -40.0), 80.0
+        for _ in range(60):  # halving: the left side grows with f
+            width /= 2
+            expected = (weights[..., None] * (low[:, None] + width + offsets).sigmoid()).sum(1)  # c rows n
+            low = torch.where(expected < kept, low + width, low)
+        return low.float()
 
     def _count_probabilities(self) -> Tensor:
         """p(k, l) of the first and the last count of hidden tokens in `inline_critic_loss`: (n + 1, n + 1) float64."""

@@ -56,7 +56,7 @@ class TokenCriticPipeline:
         generator: Any,
         critic: Any | None = None,
         classifier: Any | None = None,
-        inline_critic: FeatureCritic | None = None,
+        inline_critic: Any | None = None,
         class_names: Sequence[str] = (),
         defaults: SamplingSettings | None = None,
         folder: Path | None = None,
@@ -64,7 +64,7 @@ class TokenCriticPipeline:
         self.tokenizer, self.generator = as_tokenizer(tokenizer), as_generator(generator)
         self.critic = None if critic is None else as_critic(critic)
         self.classifier = None if classifier is None else as_classifier(classifier)
-        self.inline_critic = inline_critic
+        self.inline_critic: FeatureCritic | None = inline_critic
         if inline_critic is not None:
             inline_critic.check(self.generator)
         self.class_names = tuple(class_names)

@@ -27,7 +27,8 @@ from tokencritic.evaluation.reference import open_reference
 from tokencritic.evaluation.report import write_csv, write_json
 from tokencritic.evaluation.samples import SampleSets
 from tokencritic.evaluation.search import rounds, settings_grid, sweep, tune, write_tuning
-from tokencritic.sampling.settings import SAMPLERS, SamplingSettings
+from tokencritic.sampling.samplers import SAMPLERS
+from tokencritic.sampling.settings import SamplingSettings
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from PIL import Image
 
 from tokencritic.pictures.figures import draw_tradeoff, pareto_front, tradeoff_figures
 from tokencritic.pictures.steps import run_of
-from tokencritic.sampling.settings import SAMPLERS
+from tokencritic.sampling.samplers import SAMPLERS
 
 
 def row(fid, score, sampler="critic", nfe=36, **more):

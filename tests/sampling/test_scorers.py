@@ -9,6 +9,7 @@ from tokencritic.contracts import FeatureCritic, Proposal
 from tokencritic.errors import InputError
 from tokencritic.plan import Step
 from tokencritic.randomness import Use, uniforms
+from tokencritic.sampling.samplers import SAMPLERS
 from tokencritic.sampling.scorers import (
     ConfidenceScorer,
     CriticScorer,
@@ -21,7 +22,7 @@ from tokencritic.sampling.scorers import (
     halton_ranks,
     make_scorer,
 )
-from tokencritic.sampling.settings import SAMPLERS, SamplingSettings
+from tokencritic.sampling.settings import SamplingSettings
 
 SEEDS = torch.tensor([3, 4])
 MASK = torch.tensor([[True, False, True, True], [True, True, False, False]])

@@ -20,8 +20,9 @@ from tokencritic.models.inline_critic import InlineCritic, InlineCriticConfig
 from tokencritic.models.transformer import TransformerConfig
 from tokencritic.plan import Plan, Step, in_window
 from tokencritic.sampling.rejection import best_of, choose_ranker
+from tokencritic.sampling.samplers import SAMPLERS
 from tokencritic.sampling.scorers import Judges, make_scorer
-from tokencritic.sampling.settings import SAMPLERS, Evaluations, ModelSettings, SamplingSettings, tuning_file
+from tokencritic.sampling.settings import Evaluations, ModelSettings, SamplingSettings, tuning_file
 from tokencritic.sampling.starts import refine, sample
 
 SIZES = TransformerConfig(num_tokens=16, codebook_size=12, num_classes=3, null_class=True, width=16, layers=1, heads=2)

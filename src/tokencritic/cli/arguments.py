@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, get_args
 from jsonargparse import ArgumentError, ArgumentParser, DefaultHelpFormatter, Namespace
 
 from tokencritic.errors import InputError, check_at_least
-from tokencritic.sampling.settings import SAMPLERS, NoiseKind, RejectBy, SamplingSettings
+from tokencritic.sampling.samplers import SAMPLERS
+from tokencritic.sampling.settings import NoiseKind, RejectBy, SamplingSettings
 
 if TYPE_CHECKING:
     from tokencritic.pipeline import TokenCriticPipeline

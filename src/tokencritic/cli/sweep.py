@@ -8,7 +8,7 @@ from jsonargparse import Namespace
 from tokencritic.cli.arguments import MODEL_HELP, check_device, load_model, make_parser, parse, parse_settings
 from tokencritic.cli.measuring import add_meter, add_samples, command_line, model_meter, sample_sets
 from tokencritic.errors import InputError
-from tokencritic.sampling.settings import SAMPLERS
+from tokencritic.sampling.samplers import SAMPLERS
 
 # The setting that each flag gives values of.
 _FLAGS = {

@@ -10,7 +10,8 @@ from tokencritic.evaluation.report import explain, number, settings_text, table
 from tokencritic.evaluation.samples import Refinement, SampleSets
 from tokencritic.evaluation.search import row_of
 from tokencritic.pipeline import TokenCriticPipeline
-from tokencritic.sampling.settings import REFINEMENT_RATIO, REFINING, SAMPLERS, SamplingSettings, Tuned
+from tokencritic.sampling.samplers import SAMPLERS
+from tokencritic.sampling.settings import REFINEMENT_RATIO, REFINING, SamplingSettings, Tuned
 
 
 @dataclass(frozen=True)

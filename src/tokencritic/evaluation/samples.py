@@ -17,7 +17,8 @@ from tokencritic.evaluation.cache import CHUNK_ROWS, ChunkArrays, Chunks, chunk_
 from tokencritic.evaluation.image_sets import ImageSet
 from tokencritic.pipeline import Given, TokenCriticPipeline
 from tokencritic.randomness import candidate_seeds
-from tokencritic.sampling.settings import SAMPLERS, SamplingSettings
+from tokencritic.sampling.samplers import SAMPLERS
+from tokencritic.sampling.settings import SamplingSettings
 
 SEEDS_PER_SET = 2**32  # seed set k has the seeds from seed + k times this on
 

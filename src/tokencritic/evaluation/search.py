@@ -15,7 +15,8 @@ from tokencritic.evaluation.evaluate import Evaluation, Meter
 from tokencritic.evaluation.report import write_json
 from tokencritic.evaluation.samples import ModelSamples, SampleSets
 from tokencritic.pipeline import TokenCriticPipeline
-from tokencritic.sampling.settings import SAMPLERS, SamplingSettings, temperature_range, tuning_file
+from tokencritic.sampling.samplers import SAMPLERS
+from tokencritic.sampling.settings import SamplingSettings, temperature_range, tuning_file
 
 # Values for every sampler under None; those of a sampler by its name, which then has no others.
 Axis = Mapping[str | None, Sequence[Any]]

@@ -54,8 +54,9 @@ class InlineCritic(SavedModel, FeatureCritic):
         )
         self.num_features, self.feature_width = config.num_features, config.feature_width
         self.generator_identity = config.generator
-        sizes = {"width": config.width, "heads": config.heads, "mlp_width": config.mlp_width}
-        block = TransformerConfig(num_tokens=config.num_tokens, dropout=0.0, norm_first=True, **sizes)
+        block = TransformerConfig(
+            width=config.width, heads=config.heads, mlp_width=config.mlp_width, dropout=0.0, norm_first=True
+        )
         self.norms = nn.ModuleList(nn.LayerNorm(config.feature_width, _EPSILON) for _ in range(config.num_features))
         self.projection = nn.Linear(config.num_features * config.feature_width, config.width)
         self.blocks = nn.ModuleList(Block(block) for _ in range(config.layers))

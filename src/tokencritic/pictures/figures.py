@@ -15,7 +15,7 @@ from matplotlib.lines import Line2D
 
 from tokencritic.files import write_atomically
 from tokencritic.pictures.look import colour_scale
-from tokencritic.sampling.settings import SAMPLERS
+from tokencritic.sampling.samplers import SAMPLERS
 
 Row = Mapping[str, Any]
 

@@ -18,7 +18,7 @@ from tokencritic.pictures.grids import save
 from tokencritic.pictures.look import FLAT_COLOURS, Scale, colour_scale
 from tokencritic.pictures.panels import decode_for_panels, magnify, step_panels
 from tokencritic.pictures.sheet import Group, draw_sheet, image_sheet, room_for, side_by_side
-from tokencritic.sampling.settings import SAMPLERS
+from tokencritic.sampling.samplers import SAMPLERS
 from tokencritic.sampling.trace import Trace, TraceStep
 
 MOST_IMAGES = 16

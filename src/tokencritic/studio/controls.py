@@ -6,7 +6,8 @@ from typing import Any, get_args
 
 import gradio as gr
 
-from tokencritic.sampling.settings import SAMPLERS, NoiseKind, RejectBy, SamplingSettings, temperature_range
+from tokencritic.sampling.samplers import SAMPLERS
+from tokencritic.sampling.settings import NoiseKind, RejectBy, SamplingSettings, temperature_range
 from tokencritic.studio.service import Service
 
 # The settings that differ from sampler to sampler: a control and its setting. Two controls make a pair of one setting.
