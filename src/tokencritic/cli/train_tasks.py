@@ -87,8 +87,7 @@ def _inline_critic(settings: Any, preset: Any, given: Namespace) -> Task:
     sizes = sizes_of(arrays) | own | {"generator": generator.identity()}
     config = follow(settings.model, preset.model, sizes, "the generator's")
     tokenizer = load_part(given.tokenizer, "tokenizer") if given.tokenizer else tokenizer_beside(given.generator)
-    teacher = load_part(given.teacher, "critic") if given.teacher else None
-    options = (settings.objective, tokenizer, settings.training.seed, teacher)
+    options = (settings.objective, tokenizer, settings.training.seed)
     return InlineCriticTask(InlineCritic(config), generator, arrays, *options)
 
 

@@ -55,7 +55,8 @@ CRITIC = Preset(
 
 INLINE_CRITIC = Preset(
     model=InlineCriticConfig(width=64, layers=2, heads=4, mlp_width=128),
-    objective=InlineCriticObjective(),
+    # Two fills at a sampler's temperatures resemble what it sees while sampling: docs/inline-critic.md.
+    objective=InlineCriticObjective(temperature=(1.0, 0.75), fills=2),
     optimizer=OptimizerSettings(learning_rate=3e-3),
     training=TrainingSettings(batch_size=64, minutes=60.0),
 )

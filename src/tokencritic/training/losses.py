@@ -138,7 +138,6 @@ def inline_critic_loss(
     labels: Tensor | None,
     seeds: Tensor,
     *,
-    teacher: TokenCritic | None = None,
     temperature: Temperature = 1.0,
     fills: int = 1,
 ) -> InlineCriticLoss:
@@ -148,8 +147,6 @@ def inline_critic_loss(
     in again, as a sampler does. Then hide some random tokens at a later time still. The critic reads the generator's features
     of this image. The log-odds of originals among the visible tokens are added to its logits, here and in what is returned.
     tokens: (b, n) int64; labels: (b,) or None; seeds: (b,) int64. temperature: of the generator's samples, as in `critic_loss`.
-    teacher: a ratio-conditioned critic, whose probabilities given the complete image are learned in place of the answers.
-    Both have the same expectation for a teacher that knows; the probabilities scatter less, so that less data is needed.
     """
     tokens, num_tokens = as_integers("tokens", tokens), tokens.shape[1]
     progress, originals = uniforms(seeds, 1, Use.RATIO)[:, 0], ~training_mask(seeds, num_tokens)
@@ -159,14 +156,11 @@ def inline_critic_loss(
             hidden = tokens.masked_fill(mask, generator.mask_id)
             tokens = propose(generator, hidden, mask, labels, seeds, step=Step(step), temperature=heat).tokens
             progress = progress + (1 - progress) * later
-        targets = originals.float()
-        if teacher is not None:
-            targets = (teacher(tokens, labels).float() + _log_odds(originals, ~originals)).sigmoid()
         num_masked = count_masked(num_tokens, mask_ratio(progress)).clamp(max=num_tokens - 1)
         mask = random_mask(num_masked, uniforms(seeds, num_tokens, Use.REMASK))
         features = generator.features(tokens.masked_fill(mask, generator.mask_id), labels)
     logits = critic(features) + _log_odds(originals & ~mask, ~originals & ~mask)
-    values = F.binary_cross_entropy_with_logits(logits[~mask].float(), targets[~mask], reduction="none")
+    values = F.binary_cross_entropy_with_logits(logits[~mask].float(), originals[~mask].float(), reduction="none")
     return InlineCriticLoss(values, logits, originals, ~mask)
 
 

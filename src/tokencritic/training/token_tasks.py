@@ -269,7 +269,7 @@ class InlineCriticObjective:
 class InlineCriticTask(TokenTask):
     """A head on the frozen generator learns to tell original tokens from fillings; see `TokenTask`.
 
-    generator: by the contract, with features; teacher: see `inline_critic_loss`. Both are frozen, and not part of what is kept.
+    generator: by the contract, with features; it is frozen, and not part of what is kept.
     """
 
     name = "inline_critic"
@@ -282,26 +282,21 @@ class InlineCriticTask(TokenTask):
         objective: InlineCriticObjective,
         tokenizer: Tokenizer | None = None,
         seed: int = 0,
-        teacher: TokenCritic | None = None,
     ) -> None:
         model.check(generator)
-        if teacher is not None and (teacher.reads_mask or not teacher.ratio_conditioned):
-            raise InputError("the teacher must be a ratio-conditioned critic that does not read the mask")
-        self.generator, self.teacher = generator, teacher
-        taught = () if teacher is None else teacher.networks
-        super().__init__(model, arrays, objective, tokenizer, seed, *generator.networks, *taught)
+        self.generator = generator
+        super().__init__(model, arrays, objective, tokenizer, seed, *generator.networks)
 
     def loss(self, network: nn.Module, rows: Tensor, step: int | None) -> Loss:
         batch = self.rows(rows, step, self.model.device)
-        found = inline_critic_loss(network, self.generator, *batch, teacher=self.teacher, **asdict(self.objective))
+        found = inline_critic_loss(network, self.generator, *batch, **asdict(self.objective))
         if step is not None:
             return Loss(found.values, {})
         auc = critic_auc_within_image(found.logits, found.originals, found.visible)
         return Loss(found.values, {"auc_within_image": auc[None]})
 
     def facts(self) -> dict[str, Any]:
-        taught = None if self.teacher is None else self.teacher.identity()
-        return super().facts() | {"generator": self.generator.identity(), "teacher": taught}
+        return super().facts() | {"generator": self.generator.identity()}
 
     def sampler(self, model: Any) -> tuple[MaskedGenerator, Scorer]:
         return self.generator, InlineScorer(model)
