@@ -19,6 +19,8 @@ def main(arguments: list[str]) -> None:
     group.add_argument("--steps", type=int, default=18, metavar="T", help="T")
     text = "instead: the samplers at each of these numbers of network evaluations per image"
     group.add_argument("--nfe", type=int, nargs="+", default=[], metavar="N", help=text)
+    text = "instead: the samplers at each of these costs, in FLOPs of one generator evaluation"
+    group.add_argument("--cost", type=float, nargs="+", default=[], metavar="X", help=text)
     group.add_argument(
         "--candidates", type=int, nargs="+", default=[], metavar="N", help="of rejection; the paper: 5 10"
     )
@@ -28,16 +30,25 @@ def main(arguments: list[str]) -> None:
     given = parse(parser, arguments)
     if min(given.candidates, default=2) < 2:
         raise InputError(f"--candidates holds {min(given.candidates)}; each must be at least 2")
-    if given.nfe and given.candidates:
-        raise InputError("--candidates is for the comparison at --steps; leave out --nfe")
+    if bool(given.nfe) + bool(given.cost) + bool(given.candidates) > 1:
+        raise InputError("--nfe, --cost and --candidates are given together; give one of them")
 
     from tokencritic.distribution import joined
-    from tokencritic.evaluation.comparison import compare, comparison_lines, comparison_text, lines_at_nfe
+    from tokencritic.evaluation.comparison import (
+        compare,
+        comparison_lines,
+        comparison_text,
+        lines_at_cost,
+        lines_at_nfe,
+    )
     from tokencritic.evaluation.report import write_json, write_text
 
     with joined(check_device(given.device)) as ranks:
         pipe = load_model(given)
-        lines = lines_at_nfe(pipe, given.nfe) if given.nfe else comparison_lines(pipe, given.steps, given.candidates)
+        if given.nfe or given.cost:
+            lines = lines_at_nfe(pipe, given.nfe) + lines_at_cost(pipe, given.cost)
+        else:
+            lines = comparison_lines(pipe, given.steps, given.candidates)
         sets = sample_sets(given, pipe, (line.settings for line in lines))
         done = compare(sets, model_meter(given, ranks, pipe, given.num), lines)
         if not ranks.first:

@@ -68,26 +68,37 @@ def lines_at_nfe(pipe: TokenCriticPipeline, nfe: Sequence[int]) -> list[Line]:
     return [line for lines in at_each for line in lines.values()]
 
 
+def lines_at_cost(pipe: TokenCriticPipeline, costs: Sequence[float]) -> list[Line]:
+    """The samplers at equal cost, see `TokenCriticPipeline.cost`, each with the settings that tuning found nearest to it."""
+    at_each = (_lines(pipe, lambda one, cost=cost: pipe.sampling.fitted(one, cost, pipe.cost), cost) for cost in costs)
+    return [line for lines in at_each for line in lines.values()]
+
+
 def _lines(
-    pipe: TokenCriticPipeline, fit: Callable[[SamplingSettings], SamplingSettings], nfe: int | None = None
+    pipe: TokenCriticPipeline, fit: Callable[[SamplingSettings], SamplingSettings], nfe: float | None = None
 ) -> dict[str, Line]:
-    """A line for each sampler that is compared, by its name; without a critic, for those that have no critic window.
+    """A line for each sampler that is compared, by its name, if the model has its critic; the control, if it has any.
 
     fit: gives settings their steps. nfe: at which tuning is looked up; None is that of the model's own settings.
     """
     lines: dict[str, Line] = {}
     for row in sorted(SAMPLERS.values(), key=lambda row: row.revokes):  # the baselines first
-        if not row.compared or (pipe.critic is None and (row.uses_critic or row.revokes)):
+        judges = pipe.critic, pipe.inline_critic
+        needed = (
+            judges[0] if row.uses_critic else judges[1] if row.uses_inline_critic else any(judges) or not row.revokes
+        )
+        if not row.compared or not needed:
             continue
         settings = pipe.settings(sampler=row.name, candidates=1)
         at = nfe or pipe.nfe(fit(settings))
         found = pipe.sampling.tuned(row.name, at)
-        worth = _worth(found, pipe, at)
+        as_critic = found is None and row.name == "random-remask" and "critic" in lines
         if found is not None:
             settings = dataclasses.replace(found.settings, sampler=row.name, candidates=1)
-        elif row.name == "random-remask":
-            settings, worth = lines["critic"].settings.with_random_remasking(), "not tuned: the critic's settings"
+        elif as_critic:
+            settings = lines["critic"].settings.with_random_remasking()
         settings = fit(settings)
+        worth = "not tuned: the critic's settings" if as_critic else _worth(found, pipe, pipe.nfe(settings))
         lines[row.name] = Line(f"{row.title}, {settings.steps} steps", settings, worth)
     return lines
 
@@ -124,8 +135,9 @@ def comparison_text(done: Sequence[Compared]) -> str:
     rows = []
     for one in done:
         metrics = [number(name, metric) for name, metric in one.evaluation.metrics.items()]
-        rows.append([one.line.name, one.row["nfe"], f"{1000 * one.row['seconds_per_image']:.1f}", *metrics])
-    shown = table(["", "NFE", "ms/image", *(METRICS[name].title for name in first.metrics)], rows)
+        spent = [one.row["nfe"], f"{one.row['cost']:.2f}", f"{1000 * one.row['seconds_per_image']:.1f}"]
+        rows.append([one.line.name, *spent, *metrics])
+    shown = table(["", "NFE", "cost", "ms/image", *(METRICS[name].title for name in first.metrics)], rows)
     plain = [one for one in done if one.line.refinement is None and one.line.settings.candidates == 1]
     used = [
         f"{one.line.name}: {settings_text(one.evaluation.facts['images']['settings'])}, {one.line.tuned}"

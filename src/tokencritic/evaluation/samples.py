@@ -115,6 +115,13 @@ class ModelSamples(ImageSet):
         return self._num
 
     @property
+    def cost(self) -> float:
+        """FLOPs per image in units of one generator evaluation."""
+        refined = self.refinement
+        more = 0.0 if refined is None else self.pipe.cost(refined.settings, refined.ratio)
+        return self.pipe.cost(self.settings) + more
+
+    @property
     def nfe(self) -> int:
         """Network evaluations per image."""
         refined = self.refinement
@@ -167,6 +174,8 @@ def _parts_used(made_with: dict[str, Any]) -> set[str]:
     used = {"generator"}
     if SAMPLERS[made_with["sampler"]].uses_critic or made_with["reject_by"] == "critic":
         used.add("critic")
+    if SAMPLERS[made_with["sampler"]].uses_inline_critic:
+        used.add("inline_critic")
     if made_with["reject_by"] == "classifier":
         used |= {"tokenizer", "classifier"}
     return used

@@ -29,10 +29,12 @@ _CONFIDENCE_NOISES = (2.0, 32.0)
 _CRITIC_NOISES = {"uniform": (0.1, 4.0), "gumbel": (0.5, 6.0)}
 _ENDS, _FALLS, _GUIDANCES, _TIMES = (0.4, 1.1), (0.0, 0.7), (1.1, 4.0), (-1.0, 1.0)
 _ALL_THE_TIME = 0.15
+_REMASKING = {"remask_quota": (0.2, 1.0), "remask_noise": (0.1, 2.0)}  # of the inline critic
 # Half of the trials are no further than this share of a range from the first, which the user chose.
 _NEAR = 0.15
-# Powers of 1/x with x^5 = x + 1: multiples of them, modulo 1, cover the cube more evenly than random points (Roberts, 2018).
-_STRIDES = 1.1673039782614187 ** -np.arange(1.0, 5.0)
+# Powers of 1/x with x^(d + 1) = x + 1: multiples of them, modulo 1, cover a cube of d dimensions more evenly than random points
+# (Roberts, 2018).
+_ROOTS = {4: 1.1673039782614187, 6: 1.1127756842787055}
 
 
 def settings_grid(
@@ -68,7 +70,11 @@ def row_of(samples: Sequence[ModelSamples], found: Evaluation) -> dict[str, Any]
             row[f"{name}_start"], row[f"{name}_end"] = value or (None, None)
         else:
             row[name] = value
-    row |= {"nfe": samples[0].nfe, "seconds_per_image": sum(one.seconds for one in samples) / len(samples)}
+    row |= {
+        "nfe": samples[0].nfe,
+        "cost": samples[0].cost,
+        "seconds_per_image": sum(one.seconds for one in samples) / len(samples),
+    }
     row |= {"num": len(samples[0]), "seed_sets": len(samples)}
     for name, metric in found.metrics.items():
         row |= {name: metric.value, f"{name}_std": metric.std}
@@ -157,11 +163,13 @@ def trial_settings(
     rng = np.random.default_rng(seed)
     found = [start]
     noises = _CRITIC_NOISES[start.noise_kind] if row.uses_critic else _CONFIDENCE_NOISES
-    ranges = np.array([_ENDS, _FALLS, np.log(noises), _TIMES])
-    anywhere = (rng.random(4) + np.arange(count // 2)[:, None] * _STRIDES) % 1
+    remasking = [name for name in _REMASKING if name in row.settings]
+    ranges = np.array([_ENDS, _FALLS, np.log(noises), _TIMES, *(_REMASKING[name] for name in remasking)])
+    strides = _ROOTS[len(ranges)] ** -np.arange(1.0, len(ranges) + 1)
+    anywhere = (rng.random(len(ranges)) + np.arange(count // 2)[:, None] * strides) % 1
     near = _place(start.of(pipe.critic is not None), ranges) + _NEAR * (2 * anywhere - 1)
     for number, place in enumerate([*near.clip(0, 1), *anywhere][: count - 1]):
-        end, fall, noise, time = (ranges[:, 0] + place * np.ptp(ranges, axis=1)).tolist()
+        end, fall, noise, time, *shares = (ranges[:, 0] + place * np.ptp(ranges, axis=1)).tolist()
         time, guidance = time if row.revokes else 0.0, start.guidance
         if pipe.generator.null_class and number >= len(near):
             guidance = float(rng.uniform(*_GUIDANCES)) if rng.random() < 0.5 else 1.0
@@ -172,6 +180,7 @@ def trial_settings(
                 selection_noise=round(math.exp(noise), 3) if "selection_noise" in row.settings else None,
                 critic_window=(round(min(1.0, 1 + _ALL_THE_TIME + time), 2), round(max(0.0, time - _ALL_THE_TIME), 2)),
                 guidance=round(guidance, 2),
+                **{name: round(share, 3) for name, share in zip(remasking, shares, strict=True)},
             )
         )
     return [pipe.sampling.fitted(one, nfe) for one in found]
@@ -186,7 +195,8 @@ def _place(settings: SamplingSettings, ranges: np.ndarray) -> np.ndarray:
         time = until + _ALL_THE_TIME
     elif since < 1:
         time = since - 1 - _ALL_THE_TIME
-    values = (end, hot - end, noise, time)
+    remasking = (settings.remask_quota, settings.remask_noise)[: len(ranges) - 4]
+    values = (end, hot - end, noise, time, *remasking)
     return np.array([np.interp(value, ends, (0, 1)) for value, ends in zip(values, ranges, strict=True)])
 
 

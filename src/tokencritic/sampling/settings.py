@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from numbers import Integral
@@ -290,21 +290,27 @@ class ModelSettings:
         settings = self.changed(sampler=sampler) if found is None else found.settings
         return self.fitted(dataclasses.replace(settings, sampler=sampler, candidates=1), nfe)
 
-    def fitted(self, settings: SamplingSettings, nfe: int) -> SamplingSettings:
-        """The settings with the fewest steps that come nearest to an NFE from below, and an open critic window."""
-        best, most = None, 0
+    def fitted(
+        self, settings: SamplingSettings, nfe: float, spent: Callable[[SamplingSettings], float] | None = None
+    ) -> SamplingSettings:
+        """The settings with the fewest steps that come nearest to an NFE from below, and an open critic window.
+
+        spent: what else is to come nearest to it, such as the cost.
+        """
+        spent = spent or (lambda one: one.nfe(self.num_tokens, self.has_critic))
+        best, most = None, 0.0
         for steps in range(
-            1, 2 * nfe + 1
-        ):  # a sampler that skips steps without effect takes more steps than evaluations
+            1, 2 * math.ceil(nfe) + 1
+        ):  # some samplers skip steps, and take more of them than evaluations
             tried = self.opened(dataclasses.replace(settings, steps=steps))
-            if most < (needed := tried.nfe(self.num_tokens, self.has_critic)) <= nfe:
+            if most < (needed := spent(tried)) <= nfe:
                 best, most = tried, needed
         if best is None:
-            least = dataclasses.replace(settings, steps=1).nfe(self.num_tokens, self.has_critic)
-            raise InputError(f"nfe is {nfe}; one step of these settings takes {least} already")
+            least = spent(dataclasses.replace(settings, steps=1))
+            raise InputError(f"the budget is {nfe:g} evaluations; one step of these settings takes {least:g} already")
         return best
 
-    def tuned(self, sampler: str, nfe: int) -> Tuned | None:
+    def tuned(self, sampler: str, nfe: float) -> Tuned | None:
         """What tuning found best for a sampler at this NFE, else at the nearest one; None without any."""
         files: Iterable[Path] = () if self.folder is None else self.folder.glob(f"tuning-{sampler}-*.json")
         by_nfe = {int(n): file for file in files if (n := file.stem.rsplit("-", maxsplit=1)[1]).isdecimal()}
