@@ -33,9 +33,10 @@ demo: $(RUNTIME)  ## MaskGIT and Token-Critic side by side, in pictures, to out/
 
 test: lint types unit  ## lint, type-check and test
 
-lint: $(STAMP)  ## ruff
+lint: $(STAMP)  ## ruff, and what people read: line lengths, phrases, links, commands
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python scripts/check_prose.py
 
 types: $(STAMP)  ## basedpyright
 	$(BIN)/basedpyright

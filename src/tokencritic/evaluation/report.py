@@ -69,6 +69,8 @@ def settings_text(settings: Mapping[str, Any]) -> str:
         parts.append(f"{kind} {settings['selection_noise']:g}")
     if settings["critic_window"] not in (None, [1, 0]):
         parts.append("critic window {:g} to {:g}".format(*settings["critic_window"]))
+    if settings["remask_quota"] is not None:
+        parts.append(f"quota {settings['remask_quota']:g}, re-masking noise {settings['remask_noise']:g}")
     if settings["guidance"] != 1:
         parts.append(f"guidance {settings['guidance']:g}")
     if settings["candidates"] > 1:
