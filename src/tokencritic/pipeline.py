@@ -56,10 +56,10 @@ class TokenCriticPipeline:
         generator: Any,
         critic: Any | None = None,
         classifier: Any | None = None,
-        inline_critic: Any | None = None,
         class_names: Sequence[str] = (),
         defaults: SamplingSettings | None = None,
         folder: Path | None = None,
+        inline_critic: Any | None = None,
     ) -> None:
         self.tokenizer, self.generator = as_tokenizer(tokenizer), as_generator(generator)
         self.critic = None if critic is None else as_critic(critic)
