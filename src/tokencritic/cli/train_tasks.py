@@ -60,10 +60,17 @@ def _generator(settings: Any, preset: Any, given: Namespace) -> Task:
     return GeneratorTask(Generator(config), arrays, settings.objective, tokenizer, settings.training.seed)
 
 
-def _critic(settings: Any, preset: Any, given: Namespace) -> Task:
+def _tokens_and_generator(given: Namespace) -> tuple[TokenArrays, Generator, Tokenizer | None]:
+    """The tokens that a critic learns from, the generator that fills in, and the tokenizer to show samples with."""
     arrays = TokenArrays.open(given.data)
     generator: Generator = load_part(given.generator, "generator")
     check_origin(given.generator, arrays)
+    tokenizer = load_part(given.tokenizer, "tokenizer") if given.tokenizer else tokenizer_beside(given.generator)
+    return arrays, generator, tokenizer
+
+
+def _critic(settings: Any, preset: Any, given: Namespace) -> Task:
+    arrays, generator, tokenizer = _tokens_and_generator(given)
     sizes = sizes_of(arrays) | {"num_classes": generator.num_classes, "null_class": generator.null_class}
     config = follow(settings.model, preset.model, sizes, "the tokens'")
     if given.start == "generator":
@@ -74,19 +81,15 @@ def _critic(settings: Any, preset: Any, given: Namespace) -> Task:
             most = f"the generator, whose trunk is the start, has {own.layers}"
             raise InputError(f"--model.layers is {config.layers} but {most}; give at most that")
         config = dataclasses.replace(config, layers=min(config.layers, own.layers))
-    tokenizer = load_part(given.tokenizer, "tokenizer") if given.tokenizer else tokenizer_beside(given.generator)
     trunk = generator.critic_trunk(config.layers, config.dropout) if given.start == "generator" else None
     return CriticTask(Critic(config, trunk), generator, arrays, settings.objective, tokenizer, settings.training.seed)
 
 
 def _inline_critic(settings: Any, preset: Any, given: Namespace) -> Task:
-    arrays = TokenArrays.open(given.data)
-    generator: Generator = load_part(given.generator, "generator")
-    check_origin(given.generator, arrays)
+    arrays, generator, tokenizer = _tokens_and_generator(given)
     own = {name: vars(generator)[name] for name in ("num_features", "feature_width", "num_classes")}
     sizes = sizes_of(arrays) | own | {"generator": generator.identity()}
     config = follow(settings.model, preset.model, sizes, "the generator's")
-    tokenizer = load_part(given.tokenizer, "tokenizer") if given.tokenizer else tokenizer_beside(given.generator)
     teacher = load_part(given.teacher, "critic") if given.teacher else None
     options = (settings.objective, tokenizer, settings.training.seed, teacher)
     return InlineCriticTask(InlineCritic(config), generator, arrays, *options)

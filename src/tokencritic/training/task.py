@@ -32,7 +32,7 @@ class Examples(Protocol):
 class Task(ABC):
     """What is learned. Subclasses say how the loss comes about and override what else is different.
 
-    name: the model's name in the run folder and in a pipeline: tokenizer, generator, critic or classifier.
+    name: the model's name in the run folder and in a pipeline: see `KINDS` in `pipeline_folder.py`.
     model: a `SavedModel`, what is kept. objective: a dataclass. seed: of all that is random in the loss.
     num_rows: how many examples there are; training and validation name them by their number, a row.
     num_images: how many different images these are: rows r and r + num_images show the same one, cropped anew.
@@ -61,7 +61,7 @@ class Task(ABC):
         """
 
     def after_step(self, step: int, progress: float) -> None:  # noqa: B027 - most tasks have nothing to move
-        """Move whatever else moves, such as a codebook or a discriminator. progress: the share of the run that is done."""
+        """Move whatever else moves, such as a codebook. progress: the share of the run that is done."""
 
     @torch.no_grad()
     def validate(self, network: nn.Module, rows: Tensor) -> dict[str, float]:
@@ -83,8 +83,3 @@ class Task(ABC):
     def state_dict(self) -> dict[str, Tensor]:
         """The tensors of the task's own state by name, not copies: resuming a run fills them in place."""
         return {}
-
-
-def named(**groups: dict[str, Tensor]) -> dict[str, Tensor]:
-    """One dict of several, where each name follows that of its group: `model.head.weight`."""
-    return {f"{group}.{name}": tensor for group, tensors in groups.items() for name, tensor in tensors.items()}

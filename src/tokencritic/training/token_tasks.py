@@ -17,7 +17,6 @@ from tokencritic.data.tokens import TokenArrays
 from tokencritic.distribution import unwrapped
 from tokencritic.errors import InputError, check_at_least
 from tokencritic.image_forms import to_pil
-from tokencritic.models.critic import Critic
 from tokencritic.models.generator import Generator
 from tokencritic.models.inline_critic import InlineCritic
 from tokencritic.pictures.grids import image_grid
@@ -93,20 +92,17 @@ class TokenTask(Task):
     """A task on token arrays, for a model of their sizes.
 
     tokenizer: the one that made the tokens, to show samples; None, and there is no picture. seed: of masks and draws.
-    frozen: networks that a step needs and that do not learn.
     """
 
     def __init__(
-        self, model: Any, arrays: TokenArrays, objective: Any, tokenizer: Tokenizer | None, seed: int, *frozen: Any
+        self, model: Any, arrays: TokenArrays, objective: Any, tokenizer: Tokenizer | None = None, seed: int = 0
     ) -> None:
         check_fit(self.name, model, arrays)
         made = arrays.tokenizer_fingerprint[:16]
         if tokenizer is not None and (own := tokenizer.fingerprint()[:16]) != made:
             raise InputError(f"the tokens were made with tokenizer {made}, and this tokenizer is {own}; give that one")
         self.rows = TokenRows(arrays, seed, labelled=model.num_classes > 0)
-        super().__init__(model, self.rows, objective, seed, tokenizer, *frozen)
-        for network in frozen:
-            network.eval().requires_grad_(False)
+        super().__init__(model, self.rows, objective, seed, tokenizer)
         self.num_classes, self.tokenizer, self.num_images = model.num_classes, tokenizer, arrays.num_images
 
     @abstractmethod
@@ -147,17 +143,10 @@ class GeneratorTask(TokenTask):
 
     name = "generator"
 
-    def __init__(
-        self,
-        model: Generator,
-        arrays: TokenArrays,
-        objective: GeneratorObjective,
-        tokenizer: Tokenizer | None = None,
-        seed: int = 0,
-    ) -> None:
-        super().__init__(model, arrays, objective, tokenizer, seed)
-        if objective.drop_label and not model.null_class:
-            raise InputError(f"drop_label is {objective.drop_label} but the generator's null_class is false")
+    def __init__(self, model: Generator, *given: Any, **options: Any) -> None:
+        super().__init__(model, *given, **options)
+        if (share := self.objective.drop_label) and not model.null_class:
+            raise InputError(f"drop_label is {share} but the generator's null_class is false")
 
     def loss(self, network: nn.Module, rows: Tensor, step: int | None) -> Loss:
         options = asdict(self.objective) | ({"drop_label": 0.0} if step is None else {})
@@ -167,6 +156,34 @@ class GeneratorTask(TokenTask):
 
     def sampler(self, model: Any) -> tuple[MaskedGenerator, Scorer]:
         return model, ConfidenceScorer()
+
+
+class FillingsTask(TokenTask):
+    """A model learns to tell original tokens from what a frozen generator fills in; see `TokenTask`.
+
+    generator: by the contract or as `as_generator` makes it whole. teacher: a critic to learn from, see `inline_critic_loss`.
+    Both are frozen, and not part of what is kept.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        generator: Any,
+        arrays: TokenArrays,
+        objective: Any,
+        tokenizer: Tokenizer | None = None,
+        seed: int = 0,
+        teacher: TokenCritic | None = None,
+    ) -> None:
+        self.generator, self.teacher = as_generator(generator), teacher
+        check_fit("generator", self.generator, arrays)
+        super().__init__(model, arrays, objective, tokenizer, seed)
+        for network in self.generator.networks + (() if teacher is None else teacher.networks):
+            self.parts.append(network.eval().requires_grad_(False))
+
+    def facts(self) -> dict[str, Any]:
+        taught = None if self.teacher is None else self.teacher.identity()
+        return super().facts() | {"generator": self.generator.identity(), "teacher": taught}
 
 
 @dataclass(frozen=True)
@@ -182,31 +199,13 @@ class CriticObjective:
     temperature: Temperature = 1.0
 
     def __post_init__(self) -> None:
-        if isinstance(self.temperature, list):  # as YAML has it
-            object.__setattr__(self, "temperature", tuple(self.temperature))
         temperature_range(self.temperature)
 
 
-class CriticTask(TokenTask):
-    """A critic learns to tell original tokens from fillings; see `TokenTask`.
-
-    generator: by the contract or as `as_generator` makes it whole; it is frozen, and not part of what is kept.
-    """
+class CriticTask(FillingsTask):
+    """A critic learns from complete images, some of whose tokens were filled in."""
 
     name = "critic"
-
-    def __init__(
-        self,
-        model: Critic,
-        generator: Any,
-        arrays: TokenArrays,
-        objective: CriticObjective,
-        tokenizer: Tokenizer | None = None,
-        seed: int = 0,
-    ) -> None:
-        self.generator = as_generator(generator)
-        check_fit("generator", self.generator, arrays)
-        super().__init__(model, arrays, objective, tokenizer, seed, *self.generator.networks)
 
     def loss(self, network: nn.Module, rows: Tensor, step: int | None) -> Loss:
         found = self._judged(network, rows, step)
@@ -237,9 +236,6 @@ class CriticTask(TokenTask):
             numbers[f"auc_{ratio}"] = critic_auc(logits[chosen], originals[chosen])
         return {name: value.item() for name, value in numbers.items() if value.isfinite()}
 
-    def facts(self) -> dict[str, Any]:
-        return super().facts() | {"generator": self.generator.identity()}
-
     def sampler(self, model: Any) -> tuple[MaskedGenerator, Scorer]:
         return self.generator, CriticScorer(model)
 
@@ -260,36 +256,20 @@ class InlineCriticObjective:
     fills: int = 1
 
     def __post_init__(self) -> None:
-        if isinstance(self.temperature, list):  # as YAML has it
-            object.__setattr__(self, "temperature", tuple(self.temperature))
         temperature_range(self.temperature)
         check_at_least(1, fills=self.fills)
 
 
-class InlineCriticTask(TokenTask):
-    """A head on the frozen generator learns to tell original tokens from fillings; see `TokenTask`.
-
-    generator: by the contract, with features; teacher: see `inline_critic_loss`. Both are frozen, and not part of what is kept.
-    """
+class InlineCriticTask(FillingsTask):
+    """A head on the generator learns from its features of partly hidden images."""
 
     name = "inline_critic"
 
-    def __init__(
-        self,
-        model: InlineCritic,
-        generator: MaskedGenerator,
-        arrays: TokenArrays,
-        objective: InlineCriticObjective,
-        tokenizer: Tokenizer | None = None,
-        seed: int = 0,
-        teacher: TokenCritic | None = None,
-    ) -> None:
-        model.check(generator)
-        if teacher is not None and (teacher.reads_mask or not teacher.ratio_conditioned):
+    def __init__(self, model: InlineCritic, generator: MaskedGenerator, *given: Any, **options: Any) -> None:
+        super().__init__(model, generator, *given, **options)
+        model.check(self.generator)
+        if self.teacher is not None and (self.teacher.reads_mask or not self.teacher.ratio_conditioned):
             raise InputError("the teacher must be a ratio-conditioned critic that does not read the mask")
-        self.generator, self.teacher = generator, teacher
-        taught = () if teacher is None else teacher.networks
-        super().__init__(model, arrays, objective, tokenizer, seed, *generator.networks, *taught)
 
     def loss(self, network: nn.Module, rows: Tensor, step: int | None) -> Loss:
         batch = self.rows(rows, step, self.model.device)
@@ -298,10 +278,6 @@ class InlineCriticTask(TokenTask):
             return Loss(found.values, {})
         auc = critic_auc_within_image(found.logits, found.originals, found.visible)
         return Loss(found.values, {"auc_within_image": auc[None]})
-
-    def facts(self) -> dict[str, Any]:
-        taught = None if self.teacher is None else self.teacher.identity()
-        return super().facts() | {"generator": self.generator.identity(), "teacher": taught}
 
     def sampler(self, model: Any) -> tuple[MaskedGenerator, Scorer]:
         return self.generator, InlineScorer(model)
