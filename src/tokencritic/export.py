@@ -39,10 +39,10 @@ def export(
     names, parts = names or own, {**before, name: model}
     _check_tokens(run, name, facts, model, before, folder)
     _check_sizes(name, own, parts, names)
-    defaults, notes = _adapted(defaults, before, parts)
-    missing = [part for part in ("tokenizer", "generator") if part not in parts]
+    missing, notes = [part for part in ("tokenizer", "generator") if part not in parts], []
     if not missing:  # a pipeline refuses what does not fit
-        TokenCriticPipeline(**parts, class_names=names, defaults=defaults)  # pyright: ignore[reportArgumentType]
+        TokenCriticPipeline(**parts, class_names=names)  # pyright: ignore[reportArgumentType]
+        defaults, notes = _adapted(defaults, before, parts)
         notes += _remarks(name, facts, before, parts, names)
     weights = {key: tensor.half() if half else tensor for key, tensor in model.state_dict().items()}
     write_model(folder / name, model.config, weights)
@@ -90,7 +90,7 @@ def _check_tokens(
     inline = before.get("inline_critic")
     if name == "generator" and inline is not None and inline.generator_identity != model.fingerprint():
         old = f"{folder} has an inline critic that was trained for another generator"
-        raise InputError(f"{old}; delete {folder / 'inline_critic'} and train one for this generator")
+        raise InputError(f"{old}; delete {folder / 'inline_critic'}, export again, and train one for this generator")
 
 
 def _check_sizes(name: str, own: list[str], parts: dict[str, SavedModel], class_names: list[str]) -> None:
@@ -117,7 +117,7 @@ def _remarks(
     rounded = all(tensor.half().float().equal(tensor) for tensor in generator.state_dict().values())  # by `half`
     if name == "critic" and not rounded and generator.fingerprint() != facts.get("generator"):
         notes.append("the critic was trained with a generator of other weights than the folder's")
-    replaced = before.get("generator") if name == "generator" and "critic" in before else None
-    if replaced is not None and replaced.fingerprint() != generator.fingerprint():
+    replaced = before.get("generator", generator)
+    if "critic" in before and replaced.fingerprint() != generator.fingerprint():
         notes.append("the folder's critic was trained with the generator that was there before")
     return notes
