@@ -15,8 +15,8 @@ from tokencritic.models.classifier import Classifier
 from tokencritic.models.critic import Critic
 from tokencritic.models.generator import Generator
 from tokencritic.models.inline_critic import InlineCritic
+from tokencritic.models.saved import CONFIG, find_file
 from tokencritic.pipeline_folder import KINDS, load_part
-from tokencritic.pretrained import place_of
 from tokencritic.tokenizers.tokenizer import Tokenizer
 from tokencritic.training.image_tasks import ClassifierTask, TokenizerTask
 from tokencritic.training.perceptual import Lpips
@@ -119,13 +119,11 @@ def follow(config: Any, preset: Any, sizes: dict[str, Any], whose: str) -> Any:
 
 def tokenizer_beside(place: str) -> Tokenizer | None:
     """The tokenizer of the model folder or Hub id that a generator comes from, if it has one."""
-    place = str(place_of(place))
-    if Path(place).exists():
-        return load_part(place, "tokenizer") if (Path(place) / "tokenizer").is_dir() else None
     try:
-        return load_part(place, "tokenizer")
+        find_file(place, CONFIG, subfolder="tokenizer")
     except InputError:  # a generator alone
         return None
+    return load_part(place, "tokenizer")
 
 
 def check_origin(place: str, arrays: TokenArrays) -> None:

@@ -64,7 +64,7 @@ class TokenizerTask(Task):
         self.perceptual = perceptual if objective.perceptual else None
         model.quantizer.codebook.requires_grad_(False)  # moved by the upkeep, as the mean of the latents that chose it
         self.upkeep = CodebookUpkeep(model.quantizer)
-        super().__init__(model, images, objective, seed, self.upkeep, self.perceptual)
+        super().__init__(model, len(images), objective, seed, self.upkeep, self.perceptual)
         self._seen: list[tuple[Tensor, Tensor]] = []  # latents and tokens of each part of this step
 
     def loss(self, network: nn.Module, rows: Tensor, step: int | None) -> Loss:
@@ -112,8 +112,8 @@ class TokenizerTask(Task):
         return {"reconstructions": image_grid([to_pil(array) for array in arrays], columns=8)}
 
     def facts(self) -> dict[str, Any]:
-        network = self.perceptual
-        return super().facts() | {"perceptual": None if network is None else with_weights(hashlib.sha256(), network)}
+        perceptual = None if self.perceptual is None else with_weights(hashlib.sha256(), self.perceptual)
+        return super().facts() | self.images.facts() | {"perceptual": perceptual}
 
     def state_dict(self) -> dict[str, Tensor]:
         return self.upkeep.state_dict()
@@ -150,7 +150,7 @@ class ClassifierTask(Task):
             raise InputError(f"the classifier's num_classes is {model.num_classes} but the images' is {classes}")
         if objective.shift >= size:
             raise InputError(f"shift is {objective.shift}; it must be below the image's {size} pixels")
-        super().__init__(model, images, objective, seed)
+        super().__init__(model, len(images), objective, seed)
         self.images = images
 
     def loss(self, network: nn.Module, rows: Tensor, step: int | None) -> Loss:
@@ -163,7 +163,7 @@ class ClassifierTask(Task):
         return Loss(values, {"accuracy": logits.argmax(1) == labels})
 
     def facts(self) -> dict[str, Any]:
-        return super().facts() | {"class_names": list(self.images.source.class_names)}
+        return super().facts() | self.images.facts() | {"class_names": list(self.images.source.class_names)}
 
 
 def shifted(images: Tensor, seeds: Tensor, most: int) -> Tensor:

@@ -51,9 +51,6 @@ class TokenRows:
         self.arrays, self.seed, self.labelled = arrays, seed, labelled
         self._tokens = arrays.tokens.view(np.ndarray)  # the map's own indexing is slower
 
-    def __len__(self) -> int:
-        return len(self.arrays)
-
     def __call__(self, rows: Tensor, step: int | None, device: torch.device) -> tuple[Tensor, Tensor | None, Tensor]:
         """rows: (b,) int64. step: None is validation. Returns tokens (b, n), labels (b,) or None, and seeds (b,): int64."""
         indices = rows.cpu().numpy()
@@ -63,15 +60,6 @@ class TokenRows:
             labels = torch.from_numpy(self.arrays.labels.take(indices).astype(np.int64)).to(device)
         seeds = example_seeds(self.seed, _VALIDATION_STEP if step is None else step, rows)
         return tokens.to(device), labels, seeds.to(device)
-
-    def facts(self) -> dict[str, Any]:
-        """Which tokens these are, whose, and of what classes."""
-        text = json.dumps(self.arrays.facts, sort_keys=True)
-        return {
-            "tokens": hashlib.sha256(text.encode()).hexdigest(),
-            "tokenizer_fingerprint": self.arrays.tokenizer_fingerprint,
-            "class_names": list(self.arrays.class_names),
-        }
 
 
 def sizes_of(arrays: TokenArrays) -> dict[str, int]:
@@ -102,7 +90,7 @@ class TokenTask(Task):
         if tokenizer is not None and (own := tokenizer.fingerprint()[:16]) != made:
             raise InputError(f"the tokens were made with tokenizer {made}, and this tokenizer is {own}; give that one")
         self.rows = TokenRows(arrays, seed, labelled=model.num_classes > 0)
-        super().__init__(model, self.rows, objective, seed, tokenizer)
+        super().__init__(model, len(arrays), objective, seed, tokenizer)
         self.num_classes, self.tokenizer, self.num_images = model.num_classes, tokenizer, arrays.num_images
 
     @abstractmethod
@@ -119,6 +107,12 @@ class TokenTask(Task):
         tokens = sample(*self.sampler(unwrapped(network)), shown, range(_COLUMNS * _ROWS), steps=_STEPS)
         images = self.tokenizer.decode(tokens).float().cpu().permute(0, 2, 3, 1).numpy()
         return {"samples": image_grid([to_pil(image) for image in images], _COLUMNS)}
+
+    def facts(self) -> dict[str, Any]:
+        arrays = self.rows.arrays
+        tokens = hashlib.sha256(json.dumps(arrays.facts, sort_keys=True).encode()).hexdigest()
+        made_with = {"tokenizer_fingerprint": arrays.tokenizer_fingerprint, "class_names": list(arrays.class_names)}
+        return super().facts() | {"tokens": tokens, **made_with}
 
 
 @dataclass(frozen=True)
@@ -152,7 +146,7 @@ class GeneratorTask(TokenTask):
         options = asdict(self.objective) | ({"drop_label": 0.0} if step is None else {})
         found = generator_loss(network, *self.rows(rows, step, self.model.device), **options)
         # In validation alone: it takes another pass over all logits.
-        return Loss(found.values, {"accuracy": found.hits} if step is None else {})
+        return Loss(found.values, {"accuracy": found.logits.argmax(-1) == found.targets} if step is None else {})
 
     def sampler(self, model: Any) -> tuple[MaskedGenerator, Scorer]:
         return model, ConfidenceScorer()
@@ -209,7 +203,7 @@ class CriticTask(FillingsTask):
 
     def loss(self, network: nn.Module, rows: Tensor, step: int | None) -> Loss:
         found = self._judged(network, rows, step)
-        return Loss(found.values, {"accuracy": found.hits})
+        return Loss(found.values, {"accuracy": (found.logits.detach() > 0) == found.originals})
 
     @torch.no_grad()
     def validate(self, network: nn.Module, rows: Tensor) -> dict[str, float]:
