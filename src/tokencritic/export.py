@@ -58,14 +58,12 @@ def _adapted(
     defaults: SamplingSettings, before: dict[str, SavedModel], parts: dict[str, SavedModel]
 ) -> tuple[SamplingSettings, list[str]]:
     """The folder's default settings as the parts want them, and notes of what changed."""
-    notes: list[str] = []
+    notes, noise = [], defaults.selection_noise
     if defaults.sampler == "inline" and "inline_critic" not in parts:
         notes.append("the default sampler was inline and is removed, as there is no inline critic")
         defaults = dataclasses.replace(defaults, sampler=None)
-    if defaults.sampler is None and "critic" in parts.keys() - before.keys() and defaults.selection_noise is not None:
-        notes.append(
-            f"the selection_noise of {defaults.selection_noise} was for sampling without a critic and is removed"
-        )
+    if defaults.sampler is None and noise is not None and "critic" in parts.keys() - before.keys():
+        notes.append(f"the selection_noise of {noise} was for sampling without a critic and is removed")
         defaults = dataclasses.replace(defaults, selection_noise=None)
     if defaults.sampler is None and "inline_critic" in parts and "critic" not in parts:
         notes.append("the default sampler is now inline")

@@ -64,7 +64,11 @@ def _tokens_and_generator(given: Namespace) -> tuple[TokenArrays, Generator, Tok
     """The tokens that a critic learns from, the generator that fills in, and the tokenizer to show samples with."""
     arrays = TokenArrays.open(given.data)
     generator: Generator = load_part(given.generator, "generator")
-    check_origin(given.generator, arrays)
+    for folder in (Path(given.generator), Path(given.generator).parent):
+        learned = read_run(folder)[1].get("tokenizer_fingerprint") if (folder / RUN).is_file() else None
+        if learned not in (None, made := arrays.tokenizer_fingerprint):
+            pair = f"tokens of tokenizer {learned[:16]}, and those of --data were made with {made[:16]}"
+            raise InputError(f"--generator {given.generator} learned {pair}; give tokens of the same tokenizer")
     tokenizer = load_part(given.tokenizer, "tokenizer") if given.tokenizer else tokenizer_beside(given.generator)
     return arrays, generator, tokenizer
 
@@ -124,14 +128,3 @@ def tokenizer_beside(place: str) -> Tokenizer | None:
     except InputError:  # a generator alone
         return None
     return load_part(place, "tokenizer")
-
-
-def check_origin(place: str, arrays: TokenArrays) -> None:
-    """A generator that lies in its run was trained on tokens of the same tokenizer."""
-    for folder in (Path(place), Path(place).parent):
-        if (folder / RUN).is_file():
-            learned, made = read_run(folder)[1].get("tokenizer_fingerprint"), arrays.tokenizer_fingerprint
-            if learned not in (None, made):
-                pair = f"tokens of tokenizer {learned[:16]}, and those of --data were made with {made[:16]}"
-                raise InputError(f"--generator {place} learned {pair}; give tokens of the same tokenizer")
-            return

@@ -1,7 +1,7 @@
 """What is trained: the model with its optimizer, AdamW, and the moving average of its weights, one update at a time."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -65,11 +65,15 @@ class Learner:
         total, gathered = torch.zeros(2, device=self.ranks.device), []  # the sum of the losses, and how many they are
         parts = rows[self.ranks.rank :: self.ranks.size].chunk(self.settings.accumulation)
         for part in parts:
-            with self._synchronized(part is parts[-1]):
-                with self._precision():
-                    loss = self.task.loss(self.network, part, step)
-                value = loss.values.float().sum()
-                value.backward()
+            # Gradients go over the network once a step, with the last part.
+            if isinstance(self.network, DistributedDataParallel):
+                self.network.require_backward_grad_sync = part is parts[-1]
+            elif isinstance(self.network, FSDPModule):
+                self.network.set_requires_gradient_sync(part is parts[-1])
+            with self._precision():
+                loss = self.task.loss(self.network, part, step)
+            value = loss.values.float().sum()
+            value.backward()
             total += torch.stack([value.detach(), value.new_tensor(loss.values.numel())])
             gathered.append({name: number.detach().float().mean() for name, number in loss.numbers.items()})
         total = self.ranks.total(total)
@@ -90,14 +94,6 @@ class Learner:
         self.task.after_step(step, share)
         decay = min(self.optimization.ema, (1 + step) / (10 + step))
         torch._foreach_lerp_(self._average, self._own, 1 - decay)  # pyright: ignore[reportPrivateImportUsage]
-
-    def _synchronized(self, last: bool) -> Any:
-        """Gradients go over the network once a step, with the last part."""
-        if isinstance(self.network, DistributedDataParallel):
-            return nullcontext() if last else self.network.no_sync()
-        if isinstance(self.network, FSDPModule):
-            self.network.set_requires_gradient_sync(last)
-        return nullcontext()
 
     def _precision(self) -> Any:
         enabled = self.settings.precision == "bfloat16"

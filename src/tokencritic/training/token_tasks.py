@@ -41,25 +41,16 @@ _STEPS = 12
 _BINS = 4  # of the mask ratio, in the critic's validation
 
 
-class TokenRows:
-    """Rows of token arrays: call with rows and a step, get their tokens, labels and seeds.
-
-    seed: of masks and draws. labelled: False gives None for labels, for models without classes.
-    """
-
-    def __init__(self, arrays: TokenArrays, seed: int = 0, labelled: bool = True) -> None:
-        self.arrays, self.seed, self.labelled = arrays, seed, labelled
-        self._tokens = arrays.tokens.view(np.ndarray)  # the map's own indexing is slower
-
-    def __call__(self, rows: Tensor, step: int | None, device: torch.device) -> tuple[Tensor, Tensor | None, Tensor]:
-        """rows: (b,) int64. step: None is validation. Returns tokens (b, n), labels (b,) or None, and seeds (b,): int64."""
-        indices = rows.cpu().numpy()
-        tokens = torch.from_numpy(self._tokens.take(indices, axis=0).astype(np.int64))
-        labels = None
-        if self.labelled:
-            labels = torch.from_numpy(self.arrays.labels.take(indices).astype(np.int64)).to(device)
-        seeds = example_seeds(self.seed, _VALIDATION_STEP if step is None else step, rows)
-        return tokens.to(device), labels, seeds.to(device)
+def read_rows(
+    arrays: TokenArrays, rows: Tensor, step: int | None, seed: int, device: torch.device
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Tokens (b, n), labels (b,) and seeds (b,) of some examples: int64. rows: (b,) int64. step: None is validation."""
+    indices = rows.cpu().numpy()
+    tokens = arrays.tokens.view(np.ndarray).take(indices, axis=0)  # the map's own indexing is slower
+    seeds = example_seeds(seed, _VALIDATION_STEP if step is None else step, rows)
+    numbers = (torch.from_numpy(array.astype(np.int64)) for array in (tokens, arrays.labels.take(indices)))
+    tokens, labels, seeds = (tensor.to(device) for tensor in (*numbers, seeds))
+    return tokens, labels, seeds
 
 
 def sizes_of(arrays: TokenArrays) -> dict[str, int]:
@@ -89,9 +80,13 @@ class TokenTask(Task):
         made = arrays.tokenizer_fingerprint[:16]
         if tokenizer is not None and (own := tokenizer.fingerprint()[:16]) != made:
             raise InputError(f"the tokens were made with tokenizer {made}, and this tokenizer is {own}; give that one")
-        self.rows = TokenRows(arrays, seed, labelled=model.num_classes > 0)
         super().__init__(model, len(arrays), objective, seed, tokenizer)
-        self.num_classes, self.tokenizer, self.num_images = model.num_classes, tokenizer, arrays.num_images
+        self.arrays, self.tokenizer, self.num_images = arrays, tokenizer, arrays.num_images
+
+    def batch(self, rows: Tensor, step: int | None) -> tuple[Tensor, Tensor | None, Tensor]:
+        """Tokens, labels and seeds of some examples, see `read_rows`; a model without classes has None for labels."""
+        tokens, labels, seeds = read_rows(self.arrays, rows, step, self.seed, self.model.device)
+        return tokens, labels if self.model.num_classes else None, seeds
 
     @abstractmethod
     def sampler(self, model: Any) -> tuple[MaskedGenerator, Scorer]:
@@ -102,14 +97,14 @@ class TokenTask(Task):
         """A grid of samples from the seeds 0, 1, ...: each column one class, and the columns spread over all classes."""
         if self.tokenizer is None:
             return {}
-        labels = [column * self.num_classes // _COLUMNS for column in range(_COLUMNS)] * _ROWS
-        shown = labels if self.num_classes else None
-        tokens = sample(*self.sampler(unwrapped(network)), shown, range(_COLUMNS * _ROWS), steps=_STEPS)
+        classes = self.model.num_classes
+        labels = [column * classes // _COLUMNS for column in range(_COLUMNS)] * _ROWS if classes else None
+        tokens = sample(*self.sampler(unwrapped(network)), labels, range(_COLUMNS * _ROWS), steps=_STEPS)
         images = self.tokenizer.decode(tokens).float().cpu().permute(0, 2, 3, 1).numpy()
         return {"samples": image_grid([to_pil(image) for image in images], _COLUMNS)}
 
     def facts(self) -> dict[str, Any]:
-        arrays = self.rows.arrays
+        arrays = self.arrays
         tokens = hashlib.sha256(json.dumps(arrays.facts, sort_keys=True).encode()).hexdigest()
         made_with = {"tokenizer_fingerprint": arrays.tokenizer_fingerprint, "class_names": list(arrays.class_names)}
         return super().facts() | {"tokens": tokens, **made_with}
@@ -144,7 +139,7 @@ class GeneratorTask(TokenTask):
 
     def loss(self, network: nn.Module, rows: Tensor, step: int | None) -> Loss:
         options = asdict(self.objective) | ({"drop_label": 0.0} if step is None else {})
-        found = generator_loss(network, *self.rows(rows, step, self.model.device), **options)
+        found = generator_loss(network, *self.batch(rows, step), **options)
         # In validation alone: it takes another pass over all logits.
         return Loss(found.values, {"accuracy": found.logits.argmax(-1) == found.targets} if step is None else {})
 
@@ -234,8 +229,7 @@ class CriticTask(FillingsTask):
         return self.generator, CriticScorer(model)
 
     def _judged(self, network: nn.Module, rows: Tensor, step: int | None) -> CriticLoss:
-        batch = self.rows(rows, step, self.model.device)
-        return critic_loss(network, self.generator, *batch, **asdict(self.objective))
+        return critic_loss(network, self.generator, *self.batch(rows, step), **asdict(self.objective))
 
 
 @dataclass(frozen=True)
@@ -266,7 +260,7 @@ class InlineCriticTask(FillingsTask):
             raise InputError("the teacher must be a ratio-conditioned critic that does not read the mask")
 
     def loss(self, network: nn.Module, rows: Tensor, step: int | None) -> Loss:
-        batch = self.rows(rows, step, self.model.device)
+        batch = self.batch(rows, step)
         found = inline_critic_loss(network, self.generator, *batch, teacher=self.teacher, **asdict(self.objective))
         if step is not None:
             return Loss(found.values, {})
