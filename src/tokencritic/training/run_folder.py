@@ -131,9 +131,9 @@ def _best(run: Path) -> Path | None:
     losses: dict[Path, float] = {}
     for path in _steps(run):
         with suppress(InputError):
-            losses[path] = read_json(path / NOTES).get("validation_loss")
-    known = [path for path, loss in losses.items() if loss is not None]
-    return min(known, key=losses.__getitem__, default=None)
+            if isinstance(loss := read_json(path / NOTES).get("validation_loss"), int | float):
+                losses[path] = loss
+    return min(losses, key=losses.__getitem__, default=None)
 
 
 class RunFolder:
