@@ -23,7 +23,7 @@ from tokencritic.data.tokenizing import TokenizeJob
 from tokencritic.data.tokens import TokenArrays
 from tokencritic.data.transforms import Preprocess
 from tokencritic.tokenizers.compact import CompactConfig, CompactTokenizer
-from tokencritic.training.token_tasks import TokenRows
+from tokencritic.training.token_tasks import read_rows
 
 CODES = 256
 
@@ -70,12 +70,12 @@ def reading_rate(folder: Path, num_tokens: int, rows: int = 300_000, batch_size:
     np.save(folder / "labels.npy", np.zeros(rows, np.int32))
     facts = {"tokenizer_fingerprint": "none", "codebook_size": CODES, "grid": [side, side], "class_names": ["all"]}
     (folder / "tokens.json").write_text(json.dumps(facts | {"rows": rows}))
-    read_rows, order = TokenRows(TokenArrays.open(folder)), ExampleOrder(rows, batch_size)
+    arrays, order = TokenArrays.open(folder), ExampleOrder(rows, batch_size)
     steps = rows // batch_size
 
     def read() -> None:
         for step in range(steps):
-            read_rows(torch.from_numpy(order.batch(step)), step, torch.device("cpu"))
+            read_rows(arrays, torch.from_numpy(order.batch(step)), step, 0, torch.device("cpu"))
 
     return steps * batch_size / seconds(read)
 

@@ -135,7 +135,7 @@ class _BareBetween(GeneratorTask):
         entered = time.perf_counter()
         if self.left is not None:
             self.loop_times.append(entered - self.left)
-        tokens, labels, seeds = self.rows(rows, step, torch.device("cpu"))
+        tokens, labels, seeds = self.batch(rows, step)
         start = time.perf_counter()
         smoothing = self.objective.label_smoothing
         self.update(generator_loss(self.other, tokens, labels, seeds, label_smoothing=smoothing).values.mean())

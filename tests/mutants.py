@@ -34,8 +34,8 @@ MUTANTS = {
     ),
     "told ratio the wrong way round": (
         "training/losses.py",
-        "((mask.shape[1] - hidden + 0.5) / (hidden + 0.5)).log()",
-        "((hidden + 0.5) / (mask.shape[1] - hidden + 0.5)).log()",
+        "_log_odds(~mask, mask)",
+        "_log_odds(mask, ~mask)",
         "tests/training/test_losses.py",
     ),
     "inline critic's labels flipped": (
@@ -58,8 +58,8 @@ MUTANTS = {
     ),
     "inline critic learns at hidden tokens": (
         "training/losses.py",
-        "logits[~mask].float(), originals[~mask].float()",
-        "logits.float(), originals.float()",
+        "logits[~mask].float(), targets[~mask]",
+        "logits.float(), targets",
         "tests/training/test_inline_critic.py",
     ),
     "inline critic re-masks more than its quota": (

@@ -7,7 +7,7 @@ from typing import Any
 from tokencritic.errors import InputError
 from tokencritic.models.saved import CONFIG, SavedModel, write_model
 from tokencritic.pipeline import TokenCriticPipeline
-from tokencritic.pipeline_folder import KINDS, PIPELINE, load_part, read_folder, write_folder
+from tokencritic.pipeline_folder import KINDS, PIPELINE, load_part, read_pipeline, write_folder
 from tokencritic.sampling.settings import SamplingSettings
 from tokencritic.training.run_folder import best_checkpoint, load_tensors, read_run
 
@@ -26,28 +26,25 @@ def export(
     name, facts = read_run(run)
     if not (run / name / CONFIG).is_file():
         raise InputError(f"{run} has no {name} yet; it appears with the first checkpoint")
-    model = load_part(run, name)
+    model, half = load_part(run, name), half and name != "tokenizer"
     if best:
         load_tensors(best_checkpoint(run), {f"average.{key}": tensor for key, tensor in model.state_dict().items()})
+    if half:
+        model.half().float()  # as it will be read
+        if not all(tensor.isfinite().all() for tensor in model.state_dict().values()):
+            raise InputError("half is true, but some weights are beyond float16's largest number; export without it")
     before = {part: load_part(folder, part) for part in KINDS if (folder / part / CONFIG).is_file()}
     own: list[str] = facts.get("class_names", [])
-    _, names, defaults = read_folder(folder) if (folder / PIPELINE).exists() else ({}, own, SamplingSettings())
+    _, names, defaults = read_pipeline(folder) if (folder / PIPELINE).exists() else ({}, own, SamplingSettings())
     names, parts = names or own, {**before, name: model}
     _check_tokens(run, name, facts, model, before, folder)
     _check_sizes(name, own, parts, names)
     missing, notes = [part for part in ("tokenizer", "generator") if part not in parts], []
-    noise = defaults.selection_noise
-    if name == "critic" and "critic" not in before and defaults.sampler is None and noise is not None:
-        notes.append(f"the selection_noise of {noise} was for sampling without a critic and is removed")
-        defaults = dataclasses.replace(defaults, selection_noise=None)
     if not missing:  # a pipeline refuses what does not fit
-        TokenCriticPipeline(**parts, class_names=names, defaults=defaults)  # pyright: ignore[reportArgumentType]
+        TokenCriticPipeline(**parts, class_names=names)  # pyright: ignore[reportArgumentType]
+        defaults, notes = _adapted(defaults, before, parts)
         notes += _remarks(name, facts, before, parts, names)
-    weights = model.state_dict()
-    if half and name != "tokenizer":
-        weights = {key: tensor.half() for key, tensor in weights.items()}
-        if not all(tensor.isfinite().all() for tensor in weights.values()):
-            raise InputError("half is true, but some weights are beyond float16's largest number; export without it")
+    weights = {key: tensor.half() if half else tensor for key, tensor in model.state_dict().items()}
     write_model(folder / name, model.config, weights)
     if not missing:
         write_folder(folder, parts, names, defaults, saved=True)
@@ -57,12 +54,29 @@ def export(
     return written, notes
 
 
+def _adapted(
+    defaults: SamplingSettings, before: dict[str, SavedModel], parts: dict[str, SavedModel]
+) -> tuple[SamplingSettings, list[str]]:
+    """The folder's default settings as the parts want them, and notes of what changed."""
+    notes, noise = [], defaults.selection_noise
+    if defaults.sampler == "inline" and "inline_critic" not in parts:
+        notes.append("the default sampler was inline and is removed, as there is no inline critic")
+        defaults = dataclasses.replace(defaults, sampler=None)
+    if defaults.sampler is None and noise is not None and "critic" in parts.keys() - before.keys():
+        notes.append(f"the selection_noise of {noise} was for sampling without a critic and is removed")
+        defaults = dataclasses.replace(defaults, selection_noise=None)
+    if defaults.sampler is None and "inline_critic" in parts and "critic" not in parts:
+        notes.append("the default sampler is now inline")
+        defaults = dataclasses.replace(defaults, sampler="inline")
+    return defaults, notes
+
+
 def _check_tokens(
     run: Path, name: str, facts: dict[str, Any], model: SavedModel, before: dict[str, SavedModel], folder: Path
 ) -> None:
-    """Generator and critic learned the tokens of the folder's tokenizer."""
+    """Generator and critics learned the tokens of the folder's tokenizer, and an inline critic is of the folder's generator."""
     there = before["tokenizer"].fingerprint() if "tokenizer" in before else None
-    learned = next((part for part in ("generator", "critic") if part in before), None)
+    learned = next((part for part in ("generator", "critic", "inline_critic") if part in before), None)
     wanted = facts.get("tokenizer_fingerprint")
     if name == "tokenizer" and learned and model.fingerprint() != there:
         raise InputError(f"{folder} has a {learned} that learned another tokenizer's tokens; choose another folder")
@@ -71,6 +85,10 @@ def _check_tokens(
     if wanted and there and there != wanted:
         pair = f"tokens of tokenizer {wanted[:16]}, and {folder} has {there[:16]}"
         raise InputError(f"the {name} of {run} learned {pair}; choose the folder of that one")
+    inline = before.get("inline_critic")
+    if name == "generator" and inline is not None and inline.generator_identity != model.fingerprint():
+        old = f"{folder} has an inline critic that was trained for another generator"
+        raise InputError(f"{old}; delete {folder / 'inline_critic'}, export again, and train one for this generator")
 
 
 def _check_sizes(name: str, own: list[str], parts: dict[str, SavedModel], class_names: list[str]) -> None:
@@ -97,7 +115,7 @@ def _remarks(
     rounded = all(tensor.half().float().equal(tensor) for tensor in generator.state_dict().values())  # by `half`
     if name == "critic" and not rounded and generator.fingerprint() != facts.get("generator"):
         notes.append("the critic was trained with a generator of other weights than the folder's")
-    replaced = before.get("generator") if name == "generator" and "critic" in before else None
-    if replaced is not None and replaced.fingerprint() != generator.fingerprint():
+    replaced = before.get("generator", generator)
+    if "critic" in before and replaced.fingerprint() != generator.fingerprint():
         notes.append("the folder's critic was trained with the generator that was there before")
     return notes

@@ -58,6 +58,16 @@ def read_folder(
     folder_or_hub_id: str | Path, **hub_arguments: Any
 ) -> tuple[dict[str, SavedModel], list[str], SamplingSettings]:
     """The parts by name, in float32 and eval mode; the class names; the default settings."""
+    kinds, names, defaults = read_pipeline(folder_or_hub_id, **hub_arguments)
+    options = {name: {"subfolder": name, **hub_arguments} for name in kinds}
+    parts = {name: kind.from_pretrained(folder_or_hub_id, **options[name]) for name, kind in kinds.items()}
+    return parts, names, defaults
+
+
+def read_pipeline(
+    folder_or_hub_id: str | Path, **hub_arguments: Any
+) -> tuple[dict[str, type[SavedModel]], list[str], SamplingSettings]:
+    """What `pipeline.json` says: the class of each part by its name; the class names; the default settings."""
     file = find_file(folder_or_hub_id, PIPELINE, **hub_arguments)
     facts = read_json(file)
     if facts.get("format") != FORMAT:
@@ -67,18 +77,16 @@ def read_folder(
         raise InputError(f"{file} has parts {kinds!r}; expected the kind of each part by its name")
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise InputError(f"{file} has class_names {names!r}; expected a list of names")
-    parts = {}
     for name, kind in kinds.items():
         if kind not in (known := KINDS.get(name, {})):
             raise InputError(f"{file} has a {name} of kind {kind!r}; known are {list(known)}")
-        parts[name] = KINDS[name][kind].from_pretrained(folder_or_hub_id, subfolder=name, **hub_arguments)
-    if missing := {"tokenizer", "generator"} - parts.keys():
+    if missing := {"tokenizer", "generator"} - kinds.keys():
         raise InputError(f"{file} names no {' and no '.join(sorted(missing))}")
     try:
         defaults = SamplingSettings(**facts.get("sampling", {}))
     except (TypeError, ValueError) as error:
         raise InputError(f"{file}: sampling: {error}") from error
-    return parts, names, defaults
+    return {name: KINDS[name][kind] for name, kind in kinds.items()}, names, defaults
 
 
 def load_part(place: str | Path, name: str, **hub_arguments: Any) -> Any:

@@ -17,6 +17,7 @@ from tokencritic.models.classifier import Classifier
 from tokencritic.models.critic import Critic
 from tokencritic.models.generator import Generator
 from tokencritic.pipeline_folder import load_part
+from tokencritic.pretrained import place_of
 from tokencritic.sampling.settings import SamplingSettings
 
 SHORT = ("--steps", 2, "--training.batch_size", 8, "--training.held_out", 0.25)
@@ -45,6 +46,7 @@ def runs(tmp_path_factory):
     assert call("tokenize", place / "t", place / "images.npz", "--out", place / "tokens") == 0
     train("generator", "g", "tokens", *SMALL)
     train("critic", "c", "tokens", "--generator", place / "g")
+    train("inline-critic", "i", "tokens", "--generator", place / "g")
     train("classifier", "k", "images.npz", "--model.image_size", 8, "--model.width", 8)
     train("classifier", "k2", "fewer.npz", "--model.image_size", 8, "--model.width", 8)
     train("classifier", "k16", "images.npz", "--model.image_size", 16, "--model.width", 8)
@@ -141,16 +143,85 @@ def test_the_best_checkpoint_can_be_taken(runs, folder, tmp_path):
 
 
 def test_a_critic_of_other_weights_is_remarked(runs, folder, tmp_path):
-    shutil.copytree(runs / "g", tmp_path / "g")
-    generator = Generator.from_pretrained(tmp_path / "g/generator")
-    torch.nn.init.normal_(generator.bias)
-    generator.save_pretrained(tmp_path / "g/generator")
-    assert export(tmp_path / "g", folder)[1] == []
+    assert export(changed_generator(runs, tmp_path / "g"), folder)[1] == []
     assert export(runs / "c", folder)[1] == [
         "the critic was trained with a generator of other weights than the folder's"
     ]
     assert export(tmp_path / "g", folder)[1] == []
     assert export(runs / "g", folder)[1] == ["the folder's critic was trained with the generator that was there before"]
+
+
+def changed_generator(runs, run):
+    """A run like `g` with other weights."""
+    shutil.copytree(runs / "g", run)
+    generator = Generator.from_pretrained(run / "generator")
+    torch.nn.init.normal_(generator.bias)
+    generator.save_pretrained(run / "generator")
+    return run
+
+
+def test_an_inline_critic_is_the_default_of_a_folder_without_a_critic(runs, folder, tmp_path):
+    shutil.copytree(folder, tmp_path / "judged")
+    export(runs / "c", tmp_path / "judged")
+    pipe = TokenCriticPipeline.from_pretrained(folder)
+    pipe.defaults = SamplingSettings(steps=5, selection_noise=2.0)
+    pipe.save_pretrained(folder)
+    written, notes = export(runs / "i", folder)
+    assert written.endswith("which has tokenizer, generator, inline_critic")
+    assert notes == ["the default sampler is now inline"]
+    pipe = TokenCriticPipeline.from_pretrained(folder)
+    assert pipe.defaults == SamplingSettings(sampler="inline", steps=5, selection_noise=2.0)
+    assert pipe([0, 2], output_type="pt").shape == (2, 1, 8, 8)
+    assert export(runs / "i", folder)[1] == []
+    assert export(runs / "i", tmp_path / "judged")[1] == []
+    assert TokenCriticPipeline.from_pretrained(tmp_path / "judged").defaults.sampler is None
+
+
+def test_an_inline_critic_may_come_before_its_generator(runs, tmp_path):
+    notes = [export(runs / run, tmp_path / "model")[1] for run in ("t", "i", "g")]
+    assert notes == [[], [], ["the default sampler is now inline"]]
+    assert TokenCriticPipeline.from_pretrained(tmp_path / "model").defaults.sampler == "inline"
+
+
+def test_an_inline_critic_stands_beside_its_own_generator_alone(runs, folder, tmp_path):
+    other = changed_generator(runs, tmp_path / "g")
+    shutil.copytree(folder, tmp_path / "other")
+    export(other, tmp_path / "other")
+    with pytest.raises(InputError, match=r"the inline critic was trained for generator \w+, and this one is"):
+        export(runs / "i", tmp_path / "other")
+    assert not (tmp_path / "other/inline_critic").exists()
+    export(runs / "i", folder)
+    before = contents(folder)
+    for run, half in ((other, False), (runs / "g", True)):  # half precision rounds, and its weights are other ones
+        with pytest.raises(
+            InputError, match=r"inline critic .* another generator; delete .*inline_critic, .* train one"
+        ):
+            export(run, folder, half=half)
+    with pytest.raises(InputError, match="has a generator that learned another tokenizer's tokens"):
+        export(runs / "t2", folder)
+    assert contents(folder) == before
+    assert export(runs / "g", folder)[1] == []
+    shutil.rmtree(folder / "inline_critic")
+    assert export(other, folder)[1] == ["the default sampler was inline and is removed, as there is no inline critic"]
+    assert TokenCriticPipeline.from_pretrained(folder).parts.keys() == {"tokenizer", "generator"}
+    export(runs / "g", folder)
+    export(runs / "i", folder, half=True)
+    assert TokenCriticPipeline.from_pretrained(folder).defaults.sampler == "inline"
+
+
+def test_an_inline_critic_for_the_bundled_model_is_trained_exported_and_samples(tmp_path):
+    bundled, run, model = place_of("fashion-mnist"), tmp_path / "run", tmp_path / "model"
+    before, short = contents(bundled), ("--steps", 2, "--training.batch_size", 4, "--training.held_out", 0.001)
+    parts = ("--generator", "fashion-mnist")
+    assert call("train", "inline-critic", "fashion-mnist", *parts, "--run", run, *short) == 0
+    assert contents(bundled) == before
+    shutil.copytree(bundled, model)
+    assert call("export", run, model) == 0
+    after = contents(model)
+    assert {path.parts[0] for path in after if after[path] != before.get(path)} == {"inline_critic", "pipeline.json"}
+    out = tmp_path / "images"
+    assert call("sample", model, "--sampler", "inline", "--steps", 3, "--classes", 8, "--num", 1, "--out", out) == 0
+    assert list(out.glob("*.png"))
 
 
 def test_parts_that_do_not_fit_are_refused_and_nothing_changes(runs, folder, tmp_path, capsys):

@@ -78,7 +78,7 @@ def test_validation_gives_accuracy_and_auc_by_mask_ratio():
     task = CriticTask(Critic(CriticConfig(**sizes)).eval(), generator, make_arrays(repeat=2), CriticObjective(), seed=3)
     numbers = task.validate(task.model, rows)
     assert numbers == task.validate(task.model, rows)
-    tokens, labels, seeds = task.rows(rows, None, torch.device("cpu"))
+    tokens, labels, seeds = task.batch(rows, None)
     assert seeds.equal(example_seeds(3, 2**62, rows))  # which no step of a run has
     found = critic_loss(task.model, generator, tokens, labels, seeds)
     assert numbers["loss"] == pytest.approx(found.values.mean().item())

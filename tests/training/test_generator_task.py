@@ -23,7 +23,7 @@ def make_task(objective=None, tokenizer=None, seed=3, **changes):
 
 
 def tokens_of(task, rows):
-    arrays = task.rows.arrays
+    arrays = task.arrays
     return torch.tensor(arrays.tokens[rows].astype(int)), torch.tensor(arrays.labels[rows].astype(int))
 
 

@@ -15,8 +15,8 @@ from tokencritic.models.classifier import Classifier
 from tokencritic.models.critic import Critic
 from tokencritic.models.generator import Generator
 from tokencritic.models.inline_critic import InlineCritic
+from tokencritic.models.saved import CONFIG, find_file
 from tokencritic.pipeline_folder import KINDS, load_part
-from tokencritic.pretrained import place_of
 from tokencritic.tokenizers.tokenizer import Tokenizer
 from tokencritic.training.image_tasks import ClassifierTask, TokenizerTask
 from tokencritic.training.perceptual import Lpips
@@ -60,10 +60,21 @@ def _generator(settings: Any, preset: Any, given: Namespace) -> Task:
     return GeneratorTask(Generator(config), arrays, settings.objective, tokenizer, settings.training.seed)
 
 
-def _critic(settings: Any, preset: Any, given: Namespace) -> Task:
+def _tokens_and_generator(given: Namespace) -> tuple[TokenArrays, Generator, Tokenizer | None]:
+    """The tokens that a critic learns from, the generator that fills in, and the tokenizer to show samples with."""
     arrays = TokenArrays.open(given.data)
     generator: Generator = load_part(given.generator, "generator")
-    check_origin(given.generator, arrays)
+    for folder in (Path(given.generator), Path(given.generator).parent):
+        learned = read_run(folder)[1].get("tokenizer_fingerprint") if (folder / RUN).is_file() else None
+        if learned not in (None, made := arrays.tokenizer_fingerprint):
+            pair = f"tokens of tokenizer {learned[:16]}, and those of --data were made with {made[:16]}"
+            raise InputError(f"--generator {given.generator} learned {pair}; give tokens of the same tokenizer")
+    tokenizer = load_part(given.tokenizer, "tokenizer") if given.tokenizer else tokenizer_beside(given.generator)
+    return arrays, generator, tokenizer
+
+
+def _critic(settings: Any, preset: Any, given: Namespace) -> Task:
+    arrays, generator, tokenizer = _tokens_and_generator(given)
     sizes = sizes_of(arrays) | {"num_classes": generator.num_classes, "null_class": generator.null_class}
     config = follow(settings.model, preset.model, sizes, "the tokens'")
     if given.start == "generator":
@@ -74,19 +85,15 @@ def _critic(settings: Any, preset: Any, given: Namespace) -> Task:
             most = f"the generator, whose trunk is the start, has {own.layers}"
             raise InputError(f"--model.layers is {config.layers} but {most}; give at most that")
         config = dataclasses.replace(config, layers=min(config.layers, own.layers))
-    tokenizer = load_part(given.tokenizer, "tokenizer") if given.tokenizer else tokenizer_beside(given.generator)
     trunk = generator.critic_trunk(config.layers, config.dropout) if given.start == "generator" else None
     return CriticTask(Critic(config, trunk), generator, arrays, settings.objective, tokenizer, settings.training.seed)
 
 
 def _inline_critic(settings: Any, preset: Any, given: Namespace) -> Task:
-    arrays = TokenArrays.open(given.data)
-    generator: Generator = load_part(given.generator, "generator")
-    check_origin(given.generator, arrays)
+    arrays, generator, tokenizer = _tokens_and_generator(given)
     own = {name: vars(generator)[name] for name in ("num_features", "feature_width", "num_classes")}
     sizes = sizes_of(arrays) | own | {"generator": generator.identity()}
     config = follow(settings.model, preset.model, sizes, "the generator's")
-    tokenizer = load_part(given.tokenizer, "tokenizer") if given.tokenizer else tokenizer_beside(given.generator)
     options = (settings.objective, tokenizer, settings.training.seed)
     return InlineCriticTask(InlineCritic(config), generator, arrays, *options)
 
@@ -115,21 +122,8 @@ def follow(config: Any, preset: Any, sizes: dict[str, Any], whose: str) -> Any:
 
 def tokenizer_beside(place: str) -> Tokenizer | None:
     """The tokenizer of the model folder or Hub id that a generator comes from, if it has one."""
-    place = str(place_of(place))
-    if Path(place).exists():
-        return load_part(place, "tokenizer") if (Path(place) / "tokenizer").is_dir() else None
     try:
-        return load_part(place, "tokenizer")
+        find_file(place, CONFIG, subfolder="tokenizer")
     except InputError:  # a generator alone
         return None
-
-
-def check_origin(place: str, arrays: TokenArrays) -> None:
-    """A generator that lies in its run was trained on tokens of the same tokenizer."""
-    for folder in (Path(place), Path(place).parent):
-        if (folder / RUN).is_file():
-            learned, made = read_run(folder)[1].get("tokenizer_fingerprint"), arrays.tokenizer_fingerprint
-            if learned not in (None, made):
-                pair = f"tokens of tokenizer {learned[:16]}, and those of --data were made with {made[:16]}"
-                raise InputError(f"--generator {place} learned {pair}; give tokens of the same tokenizer")
-            return
+    return load_part(place, "tokenizer")

@@ -23,7 +23,7 @@ from tokencritic.sampling.scorers import CriticScorer
 from tokencritic.sampling.settings import SamplingSettings, Temperature
 from tokencritic.sampling.trace import Trace, TraceStep
 from tokencritic.training.losses import critic_auc, critic_auc_within_image, critic_loss
-from tokencritic.training.token_tasks import TokenRows
+from tokencritic.training.token_tasks import read_rows
 
 RATIO_BINS = 4
 SCORE_BINS = 20
@@ -73,10 +73,10 @@ def judge(
     rows: (b,) int64. temperature: of the sampled tokens.
     """
     assert pipe.critic is not None
-    read, parts = TokenRows(arrays, seed), []
+    parts = []
     with evaluating(*pipe.critic.networks), Progress(len(rows), "judging held-out images", "images") as progress:
         for part in rows.split(batch_size):
-            tokens, labels, seeds = read(part, None, pipe.device)
+            tokens, labels, seeds = read_rows(arrays, part, None, seed, pipe.device)
             found = critic_loss(pipe.critic, pipe.generator, tokens, labels, seeds, temperature=temperature)
             unchanged, log_probs = found.proposal.tokens == tokens, found.proposal.log_probs()
             parts.append([value.cpu() for value in (found.logits.float(), found.mask, unchanged, log_probs)])

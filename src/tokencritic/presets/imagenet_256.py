@@ -11,8 +11,8 @@ Expected, from the paper's tables (against the training set; each at its best FI
   with the critic, classifier, 1 of 5    FID 3.75, IS 287.0, precision 0.75, recall 0.55
 
 Cost, estimated from FLOPs and not measured, on A100s at 40 % of their bfloat16 peak: generator 280 GFLOP an image, 470
-GPU-hours; critic 320, 550 GPU-hours; tokenizer 1,100 GFLOP an image, 630 GPU-hours for 100 epochs in TF32. The paper takes
-the tokenizer as given; the weights of its terms are ours, and `token-critic import-tokenizer` reads the published one.
+GPU-hours; critic 320, 550 GPU-hours; tokenizer 1,100 GFLOP an image, 630 GPU-hours for 100 epochs in TF32. The tokenizer is
+trained without a discriminator; the paper uses a published one (`token-critic import-maskgit`, `import-tokenizer`).
 The inline critic, which the paper does not have: a head of 3 % of the generator's FLOPs, 20 epochs, 195 GFLOP an image for two
 generator evaluations and the head, 11 GPU-hours.
 The classifier is a small one for rejection by the data set's own classes; the paper's is a ResNet-50.
@@ -37,20 +37,9 @@ PAPER_TRAINING = replace(_LONG, steps=STEPS, precision="bfloat16", log_every=100
 
 TOKENIZER = ImagePreset(
     model=vqgan.PAPER_256,
-    objective=TokenizerObjective(
-        absolute=0.0,
-        commitment=0.25,
-        entropy=0.1,
-        perceptual=0.1,
-        adversarial=0.1,
-        adversarial_after=20_000,
-        gradient_penalty=10.0,
-        discriminator_filters=64,
-        discriminator_levels=4,
-        discriminator_rate=1e-4,
-    ),
+    objective=TokenizerObjective(absolute=0.0, commitment=0.25, perceptual=0.1),
     optimizer=OptimizerSettings(learning_rate=1e-4, betas=(0.9, 0.99), weight_decay=0.0, warmup=0.01),
-    training=replace(_LONG, epochs=100),  # in float32: the gradient penalty differentiates twice
+    training=replace(_LONG, epochs=100),
     crop="random",
     flip=True,
 )

@@ -28,12 +28,6 @@ class Quantizer(nn.Module):
         return F.embedding(tokens, self.codebook).unflatten(1, grid).permute(0, 3, 1, 2)
 
 
-def squared_distances(rows: Tensor, codes: Tensor) -> Tensor:
-    """(m, d) and (k, d) -> (m, k), as one matrix product."""
-    lengths = rows.square().sum(1, keepdim=True) + codes.square().sum(1)
-    return torch.addmm(lengths, rows, codes.T, alpha=-2)
-
-
 @torch.no_grad()
 def nearest_codes(rows: Tensor, codes: Tensor) -> Tensor:
     """(m, d) and (k, d) -> (m,) int64: the code at the least squared distance, the lowest of equals."""

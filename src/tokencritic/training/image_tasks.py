@@ -1,13 +1,10 @@
-"""The tasks on images: learning to tokenize, the VQGAN objective term by term, and to name the class of an image."""
+"""The tasks on images: learning to tokenize, and to name the class of an image."""
 
 import hashlib
-from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor, nn
@@ -19,92 +16,31 @@ from tokencritic.models.classifier import Classifier
 from tokencritic.models.saved import with_weights
 from tokencritic.pictures.grids import image_grid
 from tokencritic.randomness import example_seeds, torch_rng
-from tokencritic.tokenizers.quantizer import CodebookUpkeep, code_counts, perplexity, squared_distances
+from tokencritic.tokenizers.quantizer import CodebookUpkeep, code_counts, perplexity
 from tokencritic.tokenizers.tokenizer import Tokenizer, TokenizerOutput
-from tokencritic.training.learner import make_optimizer, optimizer_tensors
 from tokencritic.training.perceptual import Lpips
-from tokencritic.training.settings import OptimizerSettings
-from tokencritic.training.task import VALIDATION_BATCH, Loss, Task, named
+from tokencritic.training.task import VALIDATION_BATCH, Loss, Task
 
-_PENALTY_EVERY = 16  # steps
 _SETTLED = 0.8  # of a run; after it no code is re-seeded, so that decoder and average can settle on the codebook
 
 
 @dataclass(frozen=True)
 class TokenizerObjective:
-    """The weight of each term.
+    """The weight of each term; that of the squared pixel error is 1.
 
-    absolute: of the absolute pixel error; that of the squared one is 1. commitment: draws latents to codes. entropy: sharp
-    choices, even use.
+    absolute: of the absolute pixel error. commitment: draws latents to codes.
     perceptual: LPIPS. perceptual_scale: how many times both images are enlarged for it, as it is blind to small ones.
-    perceptual_after: the step at which it joins in; on small images it costs most of a step. adversarial: of the patch
-    discriminator. adversarial_after: the step at which it joins in.
-    gradient_penalty: R1, every 16th step. discriminator_filters, discriminator_levels: its size. discriminator_rate: its
-    learning rate.
+    perceptual_after: the step at which it joins in; on small images it costs most of a step.
     """
 
     absolute: float = 0.2
     commitment: float = 0.025
-    entropy: float = 0.0
     perceptual: float = 0.0
     perceptual_scale: int = 1
     perceptual_after: int = 0
-    adversarial: float = 0.0
-    adversarial_after: int = 1000
-    gradient_penalty: float = 0.0
-    discriminator_filters: int = 16
-    discriminator_levels: int = 2
-    discriminator_rate: float = 5e-4
 
     def __post_init__(self) -> None:
         check_at_least(1, perceptual_scale=self.perceptual_scale)
-
-
-class PatchDiscriminator(nn.Module):
-    """Strided convolutions that end in one logit per patch, higher = more real.
-
-    channels: of the images. filters: of the first layer, doubled at each further one up to eight times. levels: how often the
-    resolution is halved; 2 suits images of about 32 pixels, 3 or 4 those of 256. There is no normalisation, so that the
-    R1 penalty of an image depends on that image alone.
-    """
-
-    def __init__(self, channels: int, filters: int = 64, levels: int = 3) -> None:
-        super().__init__()
-        check_at_least(1, channels=channels, filters=filters, levels=levels)
-        widths = [channels, *(filters * min(2**level, 8) for level in range(levels))]
-        self.layers = nn.Sequential()
-        for old, new in pairwise(widths):
-            self.layers.extend([nn.Conv2d(old, new, 4, stride=2, padding=1), nn.LeakyReLU(0.2)])
-        last = widths[-1]
-        self.layers.extend([nn.Conv2d(last, last, 3, padding=1), nn.LeakyReLU(0.2), nn.Conv2d(last, 1, 3, padding=1)])
-
-    def forward(self, images: Tensor) -> Tensor:
-        """(b, c, h, w) about [0, 1] -> (b, h / 2^levels, w / 2^levels) logits."""
-        return self.layers(2 * images - 1)[:, 0]
-
-
-def affinity_entropy(distances: Tensor, temperature: float = 0.01) -> Tensor:
-    """How undecided each latent is between the codes, less how evenly the codes are used by all: small is good.
-
-    distances: (m, k) squared distances of latents to codes. Returns (m,); its mean is MaskGIT's entropy loss, from -ln k to 0.
-    """
-    logs = F.log_softmax(-distances.float() / temperature, dim=1)
-    shares = logs.exp()
-    undecided = -(shares * logs).sum(1)
-    use = shares.mean(0)
-    # The clamp is for the gradient alone: 0 ln 0 is 0, but its slope is not a number.
-    return undecided + (use * use.clamp(min=1e-20).log()).sum()
-
-
-def gradient_penalty(discriminator: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
-    """R1: the squared length of the discriminator's gradient at real images. (b, c, h, w) -> (b,), differentiable.
-
-    The gradient is that of the sum of an image's logits over its patches.
-    """
-    images = images.detach().requires_grad_()
-    with torch.enable_grad():
-        (gradient,) = torch.autograd.grad(discriminator(images).sum(), images, create_graph=True)
-    return gradient.square().flatten(1).sum(1)
 
 
 class TokenizerTask(Task):
@@ -128,17 +64,8 @@ class TokenizerTask(Task):
         self.perceptual = perceptual if objective.perceptual else None
         model.quantizer.codebook.requires_grad_(False)  # moved by the upkeep, as the mean of the latents that chose it
         self.upkeep = CodebookUpkeep(model.quantizer)
-        sizes = model.channels, objective.discriminator_filters, objective.discriminator_levels
-        self.discriminator = PatchDiscriminator(*sizes) if objective.adversarial else None
-        super().__init__(model, images, objective, seed, self.upkeep, self.discriminator, self.perceptual)
-        # Of each part of this step: images, reconstructions, latents and tokens.
-        self._seen: list[tuple[Tensor, ...]] = []
-
-    def to(self, device: torch.device) -> None:
-        super().to(device)
-        if self.discriminator is not None:  # only now: an optimizer's state lies where the weights lie
-            settings = OptimizerSettings(self.objective.discriminator_rate, betas=(0.5, 0.9), weight_decay=0.01)
-            self.optimizer = make_optimizer(self.discriminator, settings)
+        super().__init__(model, len(images), objective, seed, self.upkeep, self.perceptual)
+        self._seen: list[tuple[Tensor, Tensor]] = []  # latents and tokens of each part of this step
 
     def loss(self, network: nn.Module, rows: Tensor, step: int | None) -> Loss:
         assert step is not None  # validation has numbers of its own
@@ -155,39 +82,15 @@ class TokenizerTask(Task):
             total = total + weights.perceptual * self.perceptual(*pair)
         commitment = (out.latents - out.quantized.detach()).square()  # moves the encoder, and leaves the codes alone
         total = total + weights.commitment * commitment.flatten(1).mean(1)
-        if weights.entropy:
-            latents = out.latents.permute(0, 2, 3, 1).flatten(0, 2)
-            distances = squared_distances(latents, self.model.quantizer.codebook)
-            total = total + weights.entropy * affinity_entropy(distances).view(len(images), -1).mean(1)
-        if self.discriminator is not None and step >= self.objective.adversarial_after:
-            self.discriminator.requires_grad_(False)
-            fooling = F.softplus(-self.discriminator(out.reconstruction)).flatten(1).mean(1)  # b
-            self.discriminator.requires_grad_(True)
-            total = total + weights.adversarial * fooling
-        # In float32, whatever the precision of the step: what is done with them is not part of it.
-        self._seen.append((images, out.reconstruction.detach().float(), out.latents.detach().float(), out.tokens))
+        # In float32, whatever the precision of the step: the upkeep is not part of it.
+        self._seen.append((out.latents.detach().float(), out.tokens))
         return Loss(total, {"squared_error": squared.mean(), "perplexity": perplexity(self.upkeep.counts)})
 
     def after_step(self, step: int, progress: float) -> None:
-        images, reconstructions, latents, tokens = (torch.cat(parts) for parts in zip(*self._seen, strict=True))
+        latents, tokens = (torch.cat(parts) for parts in zip(*self._seen, strict=True))
         self._seen.clear()
         rng = torch_rng(int(example_seeds(self.seed, step, torch.tensor([0]))))
         self.upkeep.update(self.model.quantizer, latents, tokens, rng, reseed=progress < _SETTLED)
-        discriminator = self.discriminator
-        if discriminator is None or step < self.objective.adversarial_after // 2:  # it learns, then is heard
-            return
-        loss = (F.softplus(-discriminator(images)) + F.softplus(discriminator(reconstructions))).mean()
-        if self.objective.gradient_penalty and step % _PENALTY_EVERY == 0:
-            penalty = gradient_penalty(discriminator, images).mean()
-            loss = loss + _PENALTY_EVERY * self.objective.gradient_penalty * penalty
-        loss.backward()
-        if dist.is_initialized():
-            for parameter in discriminator.parameters():
-                assert parameter.grad is not None
-                dist.all_reduce(parameter.grad)
-                parameter.grad /= dist.get_world_size()
-        self.optimizer.step()
-        self.optimizer.zero_grad()
 
     @torch.no_grad()
     def validate(self, network: nn.Module, rows: Tensor) -> dict[str, float]:
@@ -209,15 +112,11 @@ class TokenizerTask(Task):
         return {"reconstructions": image_grid([to_pil(array) for array in arrays], columns=8)}
 
     def facts(self) -> dict[str, Any]:
-        network = self.perceptual
-        return super().facts() | {"perceptual": None if network is None else with_weights(hashlib.sha256(), network)}
+        perceptual = None if self.perceptual is None else with_weights(hashlib.sha256(), self.perceptual)
+        return super().facts() | self.images.facts() | {"perceptual": perceptual}
 
     def state_dict(self) -> dict[str, Tensor]:
-        groups = {"upkeep": self.upkeep.state_dict()}
-        if self.discriminator is not None:
-            groups["discriminator"] = self.discriminator.state_dict()
-            groups["optimizer"] = optimizer_tensors(self.discriminator, self.optimizer)
-        return named(**groups)
+        return self.upkeep.state_dict()
 
     def _images(self, rows: Tensor, step: int | None) -> Tensor:
         return self.images(rows, step).to(self.upkeep.counts.device)
@@ -251,7 +150,7 @@ class ClassifierTask(Task):
             raise InputError(f"the classifier's num_classes is {model.num_classes} but the images' is {classes}")
         if objective.shift >= size:
             raise InputError(f"shift is {objective.shift}; it must be below the image's {size} pixels")
-        super().__init__(model, images, objective, seed)
+        super().__init__(model, len(images), objective, seed)
         self.images = images
 
     def loss(self, network: nn.Module, rows: Tensor, step: int | None) -> Loss:
@@ -264,7 +163,7 @@ class ClassifierTask(Task):
         return Loss(values, {"accuracy": logits.argmax(1) == labels})
 
     def facts(self) -> dict[str, Any]:
-        return super().facts() | {"class_names": list(self.images.source.class_names)}
+        return super().facts() | self.images.facts() | {"class_names": list(self.images.source.class_names)}
 
 
 def shifted(images: Tensor, seeds: Tensor, most: int) -> Tensor:

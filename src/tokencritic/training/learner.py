@@ -1,7 +1,7 @@
 """What is trained: the model with its optimizer, AdamW, and the moving average of its weights, one update at a time."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ from tokencritic.contracts import Trunk
 from tokencritic.distribution import Ranks, distribute, local, whole
 from tokencritic.randomness import example_seeds
 from tokencritic.training.settings import OptimizerSettings, TrainingSettings
-from tokencritic.training.task import Task, named
+from tokencritic.training.task import Task
 
 
 def make_optimizer(model: nn.Module, settings: OptimizerSettings) -> torch.optim.AdamW:
@@ -30,16 +30,10 @@ def make_optimizer(model: nn.Module, settings: OptimizerSettings) -> torch.optim
     return optimizer
 
 
-def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """The optimizer's state by parameter and name, as `weight.exp_avg`: the very tensors, to be saved or loaded into."""
-    names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
-    return {f"{names[p]}.{key}": value for p, values in optimizer.state.items() for key, value in values.items()}
-
-
 class Learner:
     """The model of a task as the ranks train it together.
 
-    state: every tensor of the run by name, to be saved or loaded into.
+    state: every tensor of the run by name, such as `model.head.weight`, to be saved or loaded into.
     """
 
     def __init__(self, task: Task, optimization: OptimizerSettings, settings: TrainingSettings, ranks: Ranks) -> None:
@@ -55,8 +49,10 @@ class Learner:
         own = model.state_dict()  # the model's own tensors, which must stay where they are
         average = {name: value.clone() for name, value in own.items()}
         self._average, self._own = ([local(value) for value in values.values()] for values in (average, own))
-        moments = optimizer_tensors(model, self.optimizer)
-        self.state = named(model=own, average=average, optimizer=moments, task=task.state_dict())
+        state = self.optimizer.state
+        moments = {f"{name}.{key}": v for name, p in model.named_parameters() for key, v in state.get(p, {}).items()}
+        groups = {"model": own, "average": average, "optimizer": moments, "task": task.state_dict()}
+        self.state = {f"{group}.{name}": tensor for group in groups for name, tensor in groups[group].items()}
 
     def backward(self, rows: Tensor, step: int) -> tuple[Tensor, dict[str, Tensor]]:
         """Compute the gradients of a step, part by part. rows: those of all ranks.
@@ -69,11 +65,15 @@ class Learner:
         total, gathered = torch.zeros(2, device=self.ranks.device), []  # the sum of the losses, and how many they are
         parts = rows[self.ranks.rank :: self.ranks.size].chunk(self.settings.accumulation)
         for part in parts:
-            with self._synchronized(part is parts[-1]):
-                with self._precision():
-                    loss = self.task.loss(self.network, part, step)
-                value = loss.values.float().sum()
-                value.backward()
+            # Gradients go over the network once a step, with the last part.
+            if isinstance(self.network, DistributedDataParallel):
+                self.network.require_backward_grad_sync = part is parts[-1]
+            elif isinstance(self.network, FSDPModule):
+                self.network.set_requires_gradient_sync(part is parts[-1])
+            with self._precision():
+                loss = self.task.loss(self.network, part, step)
+            value = loss.values.float().sum()
+            value.backward()
             total += torch.stack([value.detach(), value.new_tensor(loss.values.numel())])
             gathered.append({name: number.detach().float().mean() for name, number in loss.numbers.items()})
         total = self.ranks.total(total)
@@ -94,14 +94,6 @@ class Learner:
         self.task.after_step(step, share)
         decay = min(self.optimization.ema, (1 + step) / (10 + step))
         torch._foreach_lerp_(self._average, self._own, 1 - decay)  # pyright: ignore[reportPrivateImportUsage]
-
-    def _synchronized(self, last: bool) -> Any:
-        """Gradients go over the network once a step, with the last part."""
-        if isinstance(self.network, DistributedDataParallel):
-            return nullcontext() if last else self.network.no_sync()
-        if isinstance(self.network, FSDPModule):
-            self.network.set_requires_gradient_sync(last)
-        return nullcontext()
 
     def _precision(self) -> Any:
         enabled = self.settings.precision == "bfloat16"

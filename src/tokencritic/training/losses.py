@@ -39,11 +39,6 @@ class CriticLoss:
         """What was hidden and filled in: (b, n) bool."""
         return self.proposal.mask
 
-    @property
-    def hits(self) -> Tensor:
-        """Whether each logit lies on the right side of 0: (b, n) bool."""
-        return (self.logits.detach() > 0) == self.originals
-
 
 @dataclass(frozen=True)
 class InlineCriticLoss:
@@ -69,11 +64,6 @@ class GeneratorLoss:
     logits: Tensor
     targets: Tensor
     mask: Tensor
-
-    @property
-    def hits(self) -> Tensor:
-        """Whether the likeliest code is the right one: (m,) bool."""
-        return self.logits.argmax(-1) == self.targets
 
 
 def training_mask(seeds: Tensor, num_tokens: int) -> Tensor:

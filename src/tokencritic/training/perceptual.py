@@ -60,10 +60,8 @@ class Lpips(nn.Module):
 
     def forward(self, images: Tensor, others: Tensor) -> Tensor:
         """(b, c, h, w) both, in [0, 1], c 1 or 3, at least 32 pixels -> (b,), 0 where they are the same."""
-        if min(images.shape[2:]) < _SMALLEST:
-            raise InputError(
-                f"images of {tuple(images.shape[2:])} are too small for LPIPS; it needs {_SMALLEST} pixels"
-            )
+        if min(size := tuple(images.shape[2:])) < _SMALLEST:
+            raise InputError(f"images of {size} are too small for LPIPS; it needs {_SMALLEST} pixels")
         total = images.new_zeros(len(images))
         for one, other, head in zip(self._features(images), self._features(others), self.heads, strict=True):
             total = total + (one - other).square().mul(head.view(-1, 1, 1)).sum(1).mean((1, 2))

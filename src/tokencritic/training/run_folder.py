@@ -1,8 +1,7 @@
 """What a run writes: its facts, log, pictures and checkpoints, and the averaged model.
 
-A checkpoint, such as checkpoints/000001200/, is whole or not there, and is written while training goes on. It has
-state.safetensors, every tensor of the run, and checkpoint.json: the step, whatever else the run notes, and a digest of both.
-Any number of ranks can read it.
+A checkpoint, such as checkpoints/000001200/, is whole or not there. It has state.safetensors, every tensor of the run, and
+checkpoint.json: the step, whatever else the run notes, and a digest of both. Any number of ranks can read it.
 """
 
 import fcntl
@@ -13,7 +12,6 @@ import math
 import os
 import shutil
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -26,7 +24,7 @@ from torch import Tensor
 
 from tokencritic.distribution import Ranks, fill
 from tokencritic.errors import InputError
-from tokencritic.files import read_json, write_atomically
+from tokencritic.files import read_json, reading, write_atomically
 from tokencritic.models.saved import write_model
 from tokencritic.pictures.grids import save
 from tokencritic.pipeline_folder import KINDS
@@ -50,7 +48,7 @@ def read_run(folder: Path) -> tuple[str, dict[str, Any]]:
 
 
 def write_checkpoint(run: Path, state: dict[str, Tensor], notes: dict[str, Any], keep_every: int) -> None:
-    """Write a checkpoint. state: whole tensors that nobody changes. notes: JSON values, `step` among them.
+    """Write a checkpoint. state: whole tensors. notes: JSON values, `step` among them.
 
     Of the others the newest is kept, the one with the lowest `validation_loss`, and those of every `keep_every` steps.
     """
@@ -64,12 +62,12 @@ def write_checkpoint(run: Path, state: dict[str, Tensor], notes: dict[str, Any],
         (partial / NOTES).write_text(text, encoding="utf-8")
         shutil.rmtree(path, ignore_errors=True)  # the same step of a run that was set back by damage
         partial.rename(path)
-        for old in set(_steps(path.parent)[_NUM_NEWEST:]) - {_best(path.parent)}:
+        for old in set(_steps(run)[_NUM_NEWEST:]) - {_best(run)}:
             if not (keep_every and int(old.name) % keep_every == 0):
                 shutil.rmtree(old)
     except (OSError, safetensors.SafetensorError) as error:
         shutil.rmtree(partial, ignore_errors=True)
-        last = f"; {path.parent} still has the ones before" if _steps(path.parent) else ""
+        last = f"; {path.parent} still has the ones before" if _steps(run) else ""
         raise InputError(f"{path} could not be written: {error}{last}") from error
 
 
@@ -80,11 +78,11 @@ def newest_checkpoint(run: Path) -> dict[str, Any] | None:
     """
     for partial in (run / CHECKPOINTS).glob("*.partial"):
         shutil.rmtree(partial, ignore_errors=True)
-    for path in _steps(run / CHECKPOINTS):
+    for path in _steps(run):
         try:
             return _verified(path)
         except InputError as error:
-            print(f"{error}; it is set aside and the one before is looked for", flush=True)
+            print(f"{path} is damaged: {error}; it is set aside and the one before is looked for", flush=True)
             aside = path.with_name(path.name + ".damaged")
             shutil.rmtree(aside, ignore_errors=True)
             path.rename(aside)
@@ -93,8 +91,7 @@ def newest_checkpoint(run: Path) -> dict[str, Any] | None:
 
 def best_checkpoint(run: Path) -> Path:
     """The checkpoint of a run with the lowest validation loss."""
-    best = _best(run / CHECKPOINTS)
-    if best is None:
+    if (best := _best(run)) is None:
         raise InputError(f"{run} has no checkpoint with a validation loss")
     _verified(best)
     return best
@@ -102,22 +99,17 @@ def best_checkpoint(run: Path) -> Path:
 
 def load_tensors(path: Path, state: dict[str, Tensor]) -> None:
     """Fill the tensors in place from the checkpoint at `path`; they may be some of those it holds."""
-    try:
-        with safetensors.safe_open(path / STATE, "pt") as file:
-            for name, tensor in state.items():
-                fill(tensor, file.get_tensor(name))
-    except (OSError, RuntimeError, safetensors.SafetensorError) as error:
-        raise InputError(f"{path} cannot be read: {error}") from error
+    with reading(path, "a checkpoint of this model"), safetensors.safe_open(path / STATE, "pt") as file:
+        for name, tensor in state.items():
+            fill(tensor, file.get_tensor(name))
 
 
 def _verified(path: Path) -> dict[str, Any]:
     """The notes of a checkpoint whose files are as they were written."""
-    try:
-        notes = json.loads((path / NOTES).read_text(encoding="utf-8"))
+    notes = read_json(path / NOTES)
+    with reading(path, "as it was written"):
         if notes.pop("digest") != _digest(path / STATE, notes):
             raise ValueError("its digest is another")
-    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        raise InputError(f"{path} is damaged ({error})") from error
     return notes
 
 
@@ -129,17 +121,17 @@ def _digest(file: Path, notes: dict[str, Any]) -> str:
     return digest.hexdigest()
 
 
-def _steps(folder: Path) -> list[Path]:
-    """The checkpoints in a folder, newest first."""
-    return sorted((path for path in folder.glob("*") if path.name.isdecimal()), reverse=True)
+def _steps(run: Path) -> list[Path]:
+    """The checkpoints of a run, newest first."""
+    return sorted((path for path in (run / CHECKPOINTS).glob("*") if path.name.isdecimal()), reverse=True)
 
 
-def _best(folder: Path) -> Path | None:
+def _best(run: Path) -> Path | None:
     """The one with the lowest validation loss, if any has one; of equals the newest. Damaged ones have none."""
     losses: dict[Path, float] = {}
-    for path in _steps(folder):
-        with suppress(OSError, ValueError, LookupError, TypeError):
-            if (loss := json.loads((path / NOTES).read_text(encoding="utf-8"))["validation_loss"]) is not None:
+    for path in _steps(run):
+        with suppress(InputError):
+            if isinstance(loss := read_json(path / NOTES).get("validation_loss"), int | float):
                 losses[path] = loss
     return min(losses, key=losses.__getitem__, default=None)
 
@@ -152,8 +144,7 @@ class RunFolder:
 
     def __init__(self, path: Path, task: Task, settings: TrainingSettings, ranks: Ranks) -> None:
         self.path, self.task, self.ranks, self.model = path, task, ranks, path / task.name
-        self._pool, self._keep_every = ThreadPoolExecutor(1, thread_name_prefix="checkpoint"), settings.keep_every
-        self._pending: list[Future[None]] = []  # the checkpoint that is being written
+        self._keep_every = settings.keep_every
         own = {"batch_size": settings.batch_size, "seed": settings.seed, "held_out": settings.held_out}
         self.facts: dict[str, Any] = json.loads(json.dumps(task.facts())) | own
         self._log, self._writer, self._tensorboard = path / "log.jsonl", None, settings.tensorboard
@@ -174,15 +165,7 @@ class RunFolder:
                     raise InputError(f"{self.path} is in use by another training; choose another folder") from error
 
             self.ranks.told_by_first(lock)
-            try:
-                yield
-            finally:  # after an error too: the folder is not left while a thread still writes to it
-                self._wait()
-
-    def _wait(self) -> None:
-        """Wait for the checkpoint that is being written. An error in writing it is raised here."""
-        while self._pending:
-            self._pending.pop().result()
+            yield
 
     def restore(self, state: dict[str, Tensor], settings_text: str | None) -> dict[str, Any]:
         """Fill the tensors from the newest checkpoint, and note what this run is. Returns its notes, of a new run step 0.
@@ -234,20 +217,18 @@ class RunFolder:
                 self._writer.add_image(name, np.asarray(picture.convert("RGB")), step, dataformats="HWC")
 
     def save(self, state: dict[str, Tensor], notes: dict[str, Any]) -> None:
-        """Write the averaged model and start to write a checkpoint. state: as `Learner.gathered` returns it."""
+        """Write the averaged model and a checkpoint. state: as `Learner.gathered` returns it."""
         averaged = {name.removeprefix(_AVERAGE): state[name] for name in state if name.startswith(_AVERAGE)}
 
         def write() -> None:
             write_model(self.model, self.task.model.config, averaged)
-            self._wait()
-            what = state, notes | {"facts": self.facts, "log_size": self._log.stat().st_size}
-            self._pending.append(self._pool.submit(write_checkpoint, self.path, *what, self._keep_every))
+            own = {"facts": self.facts, "log_size": self._log.stat().st_size}
+            write_checkpoint(self.path, state, notes | own, self._keep_every)
 
         self.ranks.told_by_first(write)
 
     def close(self, what: str) -> None:
-        """Wait for the last checkpoint and say what became of the run."""
-        self.ranks.told_by_first(self._wait)
+        """Say what became of the run."""
         if self._writer is not None:
             self._writer.close()
         if self.ranks.first:
@@ -255,7 +236,6 @@ class RunFolder:
 
     def refuse(self, step: int, loss: float, norm: float, rows: list[int]) -> None:
         """Stop the run for a loss that is not finite or explodes: note what it saw, and raise InputError."""
-        self.ranks.told_by_first(self._wait)
         found = self.ranks.told_by_first(lambda: newest_checkpoint(self.path))
         last = f"checkpoint {found['step']} is the last good one" if found else "there is no checkpoint yet"
         file, seen = self.path / "stopped.json", {"step": step, "loss": str(loss), "norm": str(norm), "rows": rows}

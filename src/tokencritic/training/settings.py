@@ -17,8 +17,8 @@ class TrainingSettings:
     wall-clock budget instead, which the schedule is fitted to; time before a resume counts.
     seed: of the order of examples, the masks and the draws. held_out: the share of images kept for validation, as one image
     in so many, at most a half.
-    accumulation: parts in which a rank goes through its share of a step, to save memory; without dropout the
-    result is the same, but for a tokenizer, some of whose terms are of a part.
+    accumulation: parts in which a rank goes through its share of a step, to save memory; without dropout the result is the
+    same.
     precision: bfloat16 is autocast, for GPUs. compile: torch.compile of the transformer's blocks. recompute_activations:
     less memory for a third more time. distribution: ddp keeps the weights on each rank, fsdp spreads them.
     log_every: steps between lines of the log. validate_seconds, checkpoint_seconds: least time between two. keep_every: steps

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import asdict
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from PIL import Image
@@ -21,18 +21,10 @@ class Loss(NamedTuple):
     numbers: dict[str, Tensor]
 
 
-class Examples(Protocol):
-    """The examples of a task: how many there are, and which, as JSON values."""
-
-    def __len__(self) -> int: ...
-
-    def facts(self) -> dict[str, Any]: ...
-
-
 class Task(ABC):
     """What is learned. Subclasses say how the loss comes about and override what else is different.
 
-    name: the model's name in the run folder and in a pipeline: tokenizer, generator, critic or classifier.
+    name: the model's name in the run folder and in a pipeline: see `KINDS` in `pipeline_folder.py`.
     model: a `SavedModel`, what is kept. objective: a dataclass. seed: of all that is random in the loss.
     num_rows: how many examples there are; training and validation name them by their number, a row.
     num_images: how many different images these are: rows r and r + num_images show the same one, cropped anew.
@@ -41,10 +33,10 @@ class Task(ABC):
 
     name: str
 
-    def __init__(self, model: Any, examples: Examples, objective: Any, seed: int, *others: Any) -> None:
+    def __init__(self, model: Any, num_rows: int, objective: Any, seed: int, *others: Any) -> None:
         """others: what else a step needs; those that are torch modules move with the model."""
-        self.model, self.examples, self.objective, self.seed = model, examples, objective, seed
-        self.num_rows = self.num_images = len(examples)
+        self.model, self.objective, self.seed = model, objective, seed
+        self.num_rows = self.num_images = num_rows
         self.parts = [part for part in (model, *others) if isinstance(part, nn.Module)]
 
     def to(self, device: torch.device) -> None:
@@ -61,7 +53,7 @@ class Task(ABC):
         """
 
     def after_step(self, step: int, progress: float) -> None:  # noqa: B027 - most tasks have nothing to move
-        """Move whatever else moves, such as a codebook or a discriminator. progress: the share of the run that is done."""
+        """Move whatever else moves, such as a codebook. progress: the share of the run that is done."""
 
     @torch.no_grad()
     def validate(self, network: nn.Module, rows: Tensor) -> dict[str, float]:
@@ -76,15 +68,9 @@ class Task(ABC):
         return {}
 
     def facts(self) -> dict[str, Any]:
-        """What must be the same when a run is resumed, as JSON values by name."""
-        own = {"config": asdict(self.model.config), "objective": asdict(self.objective), "seed": self.seed}
-        return own | self.examples.facts()
+        """What must be the same when a run is resumed, as JSON values by name; subclasses add what the examples are."""
+        return {"config": asdict(self.model.config), "objective": asdict(self.objective), "seed": self.seed}
 
     def state_dict(self) -> dict[str, Tensor]:
         """The tensors of the task's own state by name, not copies: resuming a run fills them in place."""
         return {}
-
-
-def named(**groups: dict[str, Tensor]) -> dict[str, Tensor]:
-    """One dict of several, where each name follows that of its group: `model.head.weight`."""
-    return {f"{group}.{name}": tensor for group, tensors in groups.items() for name, tensor in tensors.items()}

@@ -17,7 +17,6 @@ from tokencritic.data.tokens import TokenArrays
 from tokencritic.distribution import unwrapped
 from tokencritic.errors import InputError, check_at_least
 from tokencritic.image_forms import to_pil
-from tokencritic.models.critic import Critic
 from tokencritic.models.generator import Generator
 from tokencritic.models.inline_critic import InlineCritic
 from tokencritic.pictures.grids import image_grid
@@ -42,37 +41,16 @@ _STEPS = 12
 _BINS = 4  # of the mask ratio, in the critic's validation
 
 
-class TokenRows:
-    """Rows of token arrays: call with rows and a step, get their tokens, labels and seeds.
-
-    seed: of masks and draws. labelled: False gives None for labels, for models without classes.
-    """
-
-    def __init__(self, arrays: TokenArrays, seed: int = 0, labelled: bool = True) -> None:
-        self.arrays, self.seed, self.labelled = arrays, seed, labelled
-        self._tokens = arrays.tokens.view(np.ndarray)  # the map's own indexing is slower
-
-    def __len__(self) -> int:
-        return len(self.arrays)
-
-    def __call__(self, rows: Tensor, step: int | None, device: torch.device) -> tuple[Tensor, Tensor | None, Tensor]:
-        """rows: (b,) int64. step: None is validation. Returns tokens (b, n), labels (b,) or None, and seeds (b,): int64."""
-        indices = rows.cpu().numpy()
-        tokens = torch.from_numpy(self._tokens.take(indices, axis=0).astype(np.int64))
-        labels = None
-        if self.labelled:
-            labels = torch.from_numpy(self.arrays.labels.take(indices).astype(np.int64)).to(device)
-        seeds = example_seeds(self.seed, _VALIDATION_STEP if step is None else step, rows)
-        return tokens.to(device), labels, seeds.to(device)
-
-    def facts(self) -> dict[str, Any]:
-        """Which tokens these are, whose, and of what classes."""
-        text = json.dumps(self.arrays.facts, sort_keys=True)
-        return {
-            "tokens": hashlib.sha256(text.encode()).hexdigest(),
-            "tokenizer_fingerprint": self.arrays.tokenizer_fingerprint,
-            "class_names": list(self.arrays.class_names),
-        }
+def read_rows(
+    arrays: TokenArrays, rows: Tensor, step: int | None, seed: int, device: torch.device
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Tokens (b, n), labels (b,) and seeds (b,) of some examples: int64. rows: (b,) int64. step: None is validation."""
+    indices = rows.cpu().numpy()
+    tokens = arrays.tokens.view(np.ndarray).take(indices, axis=0)  # the map's own indexing is slower
+    seeds = example_seeds(seed, _VALIDATION_STEP if step is None else step, rows)
+    numbers = (torch.from_numpy(array.astype(np.int64)) for array in (tokens, arrays.labels.take(indices)))
+    tokens, labels, seeds = (tensor.to(device) for tensor in (*numbers, seeds))
+    return tokens, labels, seeds
 
 
 def sizes_of(arrays: TokenArrays) -> dict[str, int]:
@@ -93,21 +71,22 @@ class TokenTask(Task):
     """A task on token arrays, for a model of their sizes.
 
     tokenizer: the one that made the tokens, to show samples; None, and there is no picture. seed: of masks and draws.
-    frozen: networks that a step needs and that do not learn.
     """
 
     def __init__(
-        self, model: Any, arrays: TokenArrays, objective: Any, tokenizer: Tokenizer | None, seed: int, *frozen: Any
+        self, model: Any, arrays: TokenArrays, objective: Any, tokenizer: Tokenizer | None = None, seed: int = 0
     ) -> None:
         check_fit(self.name, model, arrays)
         made = arrays.tokenizer_fingerprint[:16]
         if tokenizer is not None and (own := tokenizer.fingerprint()[:16]) != made:
             raise InputError(f"the tokens were made with tokenizer {made}, and this tokenizer is {own}; give that one")
-        self.rows = TokenRows(arrays, seed, labelled=model.num_classes > 0)
-        super().__init__(model, self.rows, objective, seed, tokenizer, *frozen)
-        for network in frozen:
-            network.eval().requires_grad_(False)
-        self.num_classes, self.tokenizer, self.num_images = model.num_classes, tokenizer, arrays.num_images
+        super().__init__(model, len(arrays), objective, seed, tokenizer)
+        self.arrays, self.tokenizer, self.num_images = arrays, tokenizer, arrays.num_images
+
+    def batch(self, rows: Tensor, step: int | None) -> tuple[Tensor, Tensor | None, Tensor]:
+        """Tokens, labels and seeds of some examples, see `read_rows`; a model without classes has None for labels."""
+        tokens, labels, seeds = read_rows(self.arrays, rows, step, self.seed, self.model.device)
+        return tokens, labels if self.model.num_classes else None, seeds
 
     @abstractmethod
     def sampler(self, model: Any) -> tuple[MaskedGenerator, Scorer]:
@@ -118,11 +97,17 @@ class TokenTask(Task):
         """A grid of samples from the seeds 0, 1, ...: each column one class, and the columns spread over all classes."""
         if self.tokenizer is None:
             return {}
-        labels = [column * self.num_classes // _COLUMNS for column in range(_COLUMNS)] * _ROWS
-        shown = labels if self.num_classes else None
-        tokens = sample(*self.sampler(unwrapped(network)), shown, range(_COLUMNS * _ROWS), steps=_STEPS)
+        classes = self.model.num_classes
+        labels = [column * classes // _COLUMNS for column in range(_COLUMNS)] * _ROWS if classes else None
+        tokens = sample(*self.sampler(unwrapped(network)), labels, range(_COLUMNS * _ROWS), steps=_STEPS)
         images = self.tokenizer.decode(tokens).float().cpu().permute(0, 2, 3, 1).numpy()
         return {"samples": image_grid([to_pil(image) for image in images], _COLUMNS)}
+
+    def facts(self) -> dict[str, Any]:
+        arrays = self.arrays
+        tokens = hashlib.sha256(json.dumps(arrays.facts, sort_keys=True).encode()).hexdigest()
+        made_with = {"tokenizer_fingerprint": arrays.tokenizer_fingerprint, "class_names": list(arrays.class_names)}
+        return super().facts() | {"tokens": tokens, **made_with}
 
 
 @dataclass(frozen=True)
@@ -147,26 +132,45 @@ class GeneratorTask(TokenTask):
 
     name = "generator"
 
-    def __init__(
-        self,
-        model: Generator,
-        arrays: TokenArrays,
-        objective: GeneratorObjective,
-        tokenizer: Tokenizer | None = None,
-        seed: int = 0,
-    ) -> None:
-        super().__init__(model, arrays, objective, tokenizer, seed)
-        if objective.drop_label and not model.null_class:
-            raise InputError(f"drop_label is {objective.drop_label} but the generator's null_class is false")
+    def __init__(self, model: Generator, *given: Any, **options: Any) -> None:
+        super().__init__(model, *given, **options)
+        if (share := self.objective.drop_label) and not model.null_class:
+            raise InputError(f"drop_label is {share} but the generator's null_class is false")
 
     def loss(self, network: nn.Module, rows: Tensor, step: int | None) -> Loss:
         options = asdict(self.objective) | ({"drop_label": 0.0} if step is None else {})
-        found = generator_loss(network, *self.rows(rows, step, self.model.device), **options)
+        found = generator_loss(network, *self.batch(rows, step), **options)
         # In validation alone: it takes another pass over all logits.
-        return Loss(found.values, {"accuracy": found.hits} if step is None else {})
+        return Loss(found.values, {"accuracy": found.logits.argmax(-1) == found.targets} if step is None else {})
 
     def sampler(self, model: Any) -> tuple[MaskedGenerator, Scorer]:
         return model, ConfidenceScorer()
+
+
+class FillingsTask(TokenTask):
+    """A model learns to tell original tokens from what a frozen generator fills in; see `TokenTask`.
+
+    generator: by the contract or as `as_generator` makes it whole.
+    Both are frozen, and not part of what is kept.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        generator: Any,
+        arrays: TokenArrays,
+        objective: Any,
+        tokenizer: Tokenizer | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.generator = as_generator(generator)
+        check_fit("generator", self.generator, arrays)
+        super().__init__(model, arrays, objective, tokenizer, seed)
+        for network in self.generator.networks:
+            self.parts.append(network.eval().requires_grad_(False))
+
+    def facts(self) -> dict[str, Any]:
+        return super().facts() | {"generator": self.generator.identity()}
 
 
 @dataclass(frozen=True)
@@ -182,35 +186,17 @@ class CriticObjective:
     temperature: Temperature = 1.0
 
     def __post_init__(self) -> None:
-        if isinstance(self.temperature, list):  # as YAML has it
-            object.__setattr__(self, "temperature", tuple(self.temperature))
         temperature_range(self.temperature)
 
 
-class CriticTask(TokenTask):
-    """A critic learns to tell original tokens from fillings; see `TokenTask`.
-
-    generator: by the contract or as `as_generator` makes it whole; it is frozen, and not part of what is kept.
-    """
+class CriticTask(FillingsTask):
+    """A critic learns from complete images, some of whose tokens were filled in."""
 
     name = "critic"
 
-    def __init__(
-        self,
-        model: Critic,
-        generator: Any,
-        arrays: TokenArrays,
-        objective: CriticObjective,
-        tokenizer: Tokenizer | None = None,
-        seed: int = 0,
-    ) -> None:
-        self.generator = as_generator(generator)
-        check_fit("generator", self.generator, arrays)
-        super().__init__(model, arrays, objective, tokenizer, seed, *self.generator.networks)
-
     def loss(self, network: nn.Module, rows: Tensor, step: int | None) -> Loss:
         found = self._judged(network, rows, step)
-        return Loss(found.values, {"accuracy": found.hits})
+        return Loss(found.values, {"accuracy": (found.logits.detach() > 0) == found.originals})
 
     @torch.no_grad()
     def validate(self, network: nn.Module, rows: Tensor) -> dict[str, float]:
@@ -237,15 +223,11 @@ class CriticTask(TokenTask):
             numbers[f"auc_{ratio}"] = critic_auc(logits[chosen], originals[chosen])
         return {name: value.item() for name, value in numbers.items() if value.isfinite()}
 
-    def facts(self) -> dict[str, Any]:
-        return super().facts() | {"generator": self.generator.identity()}
-
     def sampler(self, model: Any) -> tuple[MaskedGenerator, Scorer]:
         return self.generator, CriticScorer(model)
 
     def _judged(self, network: nn.Module, rows: Tensor, step: int | None) -> CriticLoss:
-        batch = self.rows(rows, step, self.model.device)
-        return critic_loss(network, self.generator, *batch, **asdict(self.objective))
+        return critic_loss(network, self.generator, *self.batch(rows, step), **asdict(self.objective))
 
 
 @dataclass(frozen=True)
@@ -260,43 +242,26 @@ class InlineCriticObjective:
     fills: int = 1
 
     def __post_init__(self) -> None:
-        if isinstance(self.temperature, list):  # as YAML has it
-            object.__setattr__(self, "temperature", tuple(self.temperature))
         temperature_range(self.temperature)
         check_at_least(1, fills=self.fills)
 
 
-class InlineCriticTask(TokenTask):
-    """A head on the frozen generator learns to tell original tokens from fillings; see `TokenTask`.
-
-    generator: by the contract, with features; it is frozen, and not part of what is kept.
-    """
+class InlineCriticTask(FillingsTask):
+    """A head on the generator learns from its features of partly hidden images."""
 
     name = "inline_critic"
 
-    def __init__(
-        self,
-        model: InlineCritic,
-        generator: MaskedGenerator,
-        arrays: TokenArrays,
-        objective: InlineCriticObjective,
-        tokenizer: Tokenizer | None = None,
-        seed: int = 0,
-    ) -> None:
-        model.check(generator)
-        self.generator = generator
-        super().__init__(model, arrays, objective, tokenizer, seed, *generator.networks)
+    def __init__(self, model: InlineCritic, generator: MaskedGenerator, *given: Any, **options: Any) -> None:
+        super().__init__(model, generator, *given, **options)
+        model.check(self.generator)
 
     def loss(self, network: nn.Module, rows: Tensor, step: int | None) -> Loss:
-        batch = self.rows(rows, step, self.model.device)
+        batch = self.batch(rows, step)
         found = inline_critic_loss(network, self.generator, *batch, **asdict(self.objective))
         if step is not None:
             return Loss(found.values, {})
         auc = critic_auc_within_image(found.logits, found.originals, found.visible)
         return Loss(found.values, {"auc_within_image": auc[None]})
-
-    def facts(self) -> dict[str, Any]:
-        return super().facts() | {"generator": self.generator.identity()}
 
     def sampler(self, model: Any) -> tuple[MaskedGenerator, Scorer]:
         return self.generator, InlineScorer(model)
