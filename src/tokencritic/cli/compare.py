@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tokencritic.cli.arguments import MODEL_HELP, check_device, load_model, make_parser, parse
-from tokencritic.cli.measuring import add_meter, add_samples, command_line, model_meter, sample_sets
+from tokencritic.cli.measuring import add_measuring, command_line, sets_and_meter
 from tokencritic.errors import InputError
 
 
@@ -23,8 +23,7 @@ def main(arguments: list[str]) -> None:
         "--candidates", type=int, nargs="+", default=[], metavar="N", help="of rejection; the paper: 5 10"
     )
     group.add_argument("--out", metavar="FOLDER", help="a folder for comparison.json and comparison.md")
-    add_samples(parser, num=10_000)
-    add_meter(parser)
+    add_measuring(parser, num=10_000)
     given = parse(parser, arguments)
     if min(given.candidates, default=2) < 2:
         raise InputError(f"--candidates holds {min(given.candidates)}; each must be at least 2")
@@ -33,13 +32,12 @@ def main(arguments: list[str]) -> None:
 
     from tokencritic.distribution import joined
     from tokencritic.evaluation.comparison import compare, comparison_lines, comparison_text, lines_at_nfe
-    from tokencritic.evaluation.report import write_json, write_text
+    from tokencritic.files import write_json, write_text
 
     with joined(check_device(given.device)) as ranks:
         pipe = load_model(given)
         lines = lines_at_nfe(pipe, given.nfe) if given.nfe else comparison_lines(pipe, given.steps, given.candidates)
-        sets = sample_sets(given, pipe, (line.settings for line in lines))
-        done = compare(sets, model_meter(given, ranks, pipe, given.num), lines)
+        done = compare(*sets_and_meter(given, ranks, pipe, (line.settings for line in lines)), lines)
         if not ranks.first:
             return
     text = comparison_text(done)

@@ -29,8 +29,9 @@ def main(arguments: list[str]) -> None:
 
     from tokencritic.data.tokens import PACKED, TokenArrays
     from tokencritic.evaluation.diagnosis import held_out_report, held_out_rows, judge, sampling_report, watch
-    from tokencritic.evaluation.report import temperature_text, write_json
+    from tokencritic.evaluation.report import temperature_text
     from tokencritic.evaluation.samples import check_settings
+    from tokencritic.files import write_json
     from tokencritic.pictures.figures import diagnosis_figures
     from tokencritic.randomness import as_seeds
     from tokencritic.training.token_tasks import check_fit

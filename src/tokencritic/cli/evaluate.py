@@ -14,15 +14,7 @@ from tokencritic.cli.arguments import (
     parse_settings,
     settings_of,
 )
-from tokencritic.cli.measuring import (
-    add_meter,
-    add_samples,
-    command_line,
-    make_meter,
-    model_meter,
-    reference_of,
-    sample_sets,
-)
+from tokencritic.cli.measuring import add_measuring, command_line, make_meter, model_meter, reference_of, sets_and_meter
 from tokencritic.errors import InputError
 
 if TYPE_CHECKING:
@@ -37,7 +29,8 @@ def main(arguments: list[str]) -> None:
 
     from tokencritic.distribution import joined
     from tokencritic.evaluation.evaluate import METRICS
-    from tokencritic.evaluation.report import explain, number, table, write_json
+    from tokencritic.evaluation.report import explain, number, table
+    from tokencritic.files import write_json
 
     with joined(check_device(given.device)) as ranks:
         named, notes = (_of_model if _is_model(given.model) else _of_images)(given, ranks)
@@ -69,8 +62,7 @@ def _parse(arguments: list[str]) -> Namespace:
     group.add_argument("--refine_settings", nargs="+", default=[], metavar="NAME=VALUE", help=text)
     group.add_argument("--reconstructions", action="store_true", help="measure the reference, encoded and decoded")
     group.add_argument("--classifier", metavar="FOLDER", help="a model whose classifier gives the features of images")
-    add_samples(parser, None, "; 10,000 by default, or all images that are given")
-    add_meter(parser)
+    add_measuring(parser, None, "; 10,000 by default, or all images that are given")
     add_settings(parser)
     given = parse(parser, arguments)
     if given.out and Path(given.out).is_dir():
@@ -110,9 +102,8 @@ def _of_model(given: Namespace, ranks: "Ranks") -> "Found":
         refinement = Refinement(given.refine, refined_with)
         changes = {"sampler": "confidence", **changes}  # what is refined is the baseline by default
     settings = pipe.settings(**changes)
-    sets = sample_sets(given, pipe, [settings])
+    sets, meter = sets_and_meter(given, ranks, pipe, [settings])
     plain = sets.of(settings)
-    meter = model_meter(given, ranks, pipe, given.num)
     notes = [f"{given.num} images, {settings_text(plain[0].facts['settings'])}, {plain[0].nfe} NFE"]
     if refinement is None:
         return {"value": meter(plain, "samples")}, notes

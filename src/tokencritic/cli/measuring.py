@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 METRICS = "fid,kid,is,precision,recall,accuracy"
 
 
-def add_samples(parser: ArgumentParser, num: int | None, most: str = "") -> None:
-    """How many images, which metrics, and where the work is done. num: the default. most: the default in words."""
+def add_measuring(parser: ArgumentParser, num: int | None, most: str = "") -> None:
+    """How many images, and what they are measured with. num: the default. most: the default in words."""
     group = parser.add_argument_group("images and seeds")
     group.add_argument("--num", type=int, default=num, metavar="N", help=f"images in each seed set{most}")
     group.add_argument("--seed", type=int, default=0, help="image i has seed + i")
@@ -30,6 +30,7 @@ def add_samples(parser: ArgumentParser, num: int | None, most: str = "") -> None
     group.add_argument("--metrics", metavar="NAMES", help=f"joined by commas: {METRICS}; by default all possible")
     group.add_argument("--resamples", type=int, default=20, metavar="N", help="of the bootstrap of one set; 0: none")
     add_machine(group)
+    add_meter(parser)
 
 
 def add_meter(parser: ArgumentParser) -> None:
@@ -46,15 +47,17 @@ def add_meter(parser: ArgumentParser) -> None:
     group.add_argument("--cache", metavar="FOLDER", help="by default TOKENCRITIC_CACHE, else ~/.cache/token-critic")
 
 
-def sample_sets(given: Namespace, pipe: "TokenCriticPipeline", settings: "Iterable[SamplingSettings]") -> "SampleSets":
-    """Which images are made, as the flags of `add_samples` say. settings: to be checked, before hours are spent."""
+def sets_and_meter(
+    given: Namespace, ranks: "Ranks", pipe: "TokenCriticPipeline", settings: "Iterable[SamplingSettings]"
+) -> "tuple[SampleSets, Meter]":
+    """Which images are made and what they are measured with. settings: to be checked, before hours are spent."""
     from tokencritic.evaluation.cache import cache_folder
     from tokencritic.evaluation.samples import SampleSets, check_settings
 
     sets = SampleSets(pipe, cache_folder(given.cache), given.num, given.seed, given.seed_sets, given.batch_size)
     for one in settings:
         check_settings(pipe, one)
-    return sets
+    return sets, model_meter(given, ranks, pipe, given.num)
 
 
 def reference_of(given: Namespace) -> Path:

@@ -26,10 +26,10 @@ def main(arguments: list[str]) -> None:
 
     from tokencritic.distribution import joined
     from tokencritic.evaluation.cache import cache_folder
-    from tokencritic.evaluation.report import settings_text, write_json
+    from tokencritic.evaluation.report import settings_text
     from tokencritic.evaluation.samples import SampleSets, check_settings
     from tokencritic.evaluation.search import Trial, rounds, trial_settings, tune, write_tuning
-    from tokencritic.files import read_json
+    from tokencritic.files import read_json, write_json
 
     def describe(trial: Trial) -> str:
         return settings_text(trial.settings.in_effect(pipe.critic is not None))

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from tokencritic.data.npz import read_sealed, sealed
 from tokencritic.errors import InputError
-from tokencritic.files import write_atomically
+from tokencritic.files import write_atomically, write_json
 
 CHUNK_ROWS = 256
 
@@ -61,10 +61,8 @@ class Chunks:
         """The folder of what has these facts, made if it does not exist, with the facts in it for people to read."""
         key = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
         folder = cache / kind / key
-        folder.mkdir(parents=True, exist_ok=True)
         if not (file := folder / "facts.json").is_file():
-            text = json.dumps(facts, indent=2, sort_keys=True) + "\n"
-            write_atomically(file, lambda path: path.write_text(text, encoding="utf-8"))
+            write_json(file, facts)
         return cls(folder, count)
 
     def stream(self, name: str) -> Iterator[Tensor]:

@@ -43,7 +43,7 @@ class Evaluation:
     facts: dict[str, Any]
 
     def as_json(self) -> dict[str, Any]:
-        """For `report.write_json`, which writes null for a standard deviation that is not known."""
+        """For `files.write_json`, which writes null for a standard deviation that is not known."""
         return {"metrics": {name: found._asdict() for name, found in self.metrics.items()}, **self.facts}
 
 

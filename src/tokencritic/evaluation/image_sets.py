@@ -99,10 +99,6 @@ class SampleImages(SampleFile, ImageSet):
         self.image_size, shape = (self.shape[1], self.shape[2]), list(self.shape[1:])
         self.facts = {"kind": "npz", "num": len(self), "image_shape": shape, "sha256": file_digest(file)}
 
-    def batch(self, start: int, stop: int) -> np.ndarray:
-        """uint8 (b, h, w, c)."""
-        return self.read(start, stop)
-
 
 class Reconstructions(ImageSet):
     """Images after the tokenizer has encoded and decoded them: what generation cannot be better than."""
