@@ -114,7 +114,6 @@ def test_bad_input_is_refused():
     for real, fake, k, said in (
         (good, good[:, :3], 3, "fake is"),
         (good, good[:3], 3, "fake holds 3 points"),
-        (good, good, 0, "k is 0"),
         (good, good.long(), 3, "expected floats"),
         (good, good * float("nan"), 3, "NaN"),
         (good * float("inf"), good, 3, "NaN or infinity"),

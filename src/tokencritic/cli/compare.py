@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from tokencritic.cli.arguments import MODEL_HELP, check_device, load_model, make_parser, parse
-from tokencritic.cli.measuring import add_measuring, command_line, sets_and_meter
+from tokencritic.cli.arguments import MODEL_HELP, load_model, make_parser, parse
+from tokencritic.cli.measuring import add_measuring, command_line, joined_ranks, sets_and_meter
 from tokencritic.errors import InputError
 
 
@@ -30,11 +30,10 @@ def main(arguments: list[str]) -> None:
     if given.nfe and given.candidates:
         raise InputError("--candidates is for the comparison at --steps; leave out --nfe")
 
-    from tokencritic.distribution import joined
     from tokencritic.evaluation.comparison import compare, comparison_lines, comparison_text, lines_at_nfe
     from tokencritic.files import write_json, write_text
 
-    with joined(check_device(given.device)) as ranks:
+    with joined_ranks(given) as ranks:
         pipe = load_model(given)
         lines = lines_at_nfe(pipe, given.nfe) if given.nfe else comparison_lines(pipe, given.steps, given.candidates)
         done = compare(*sets_and_meter(given, ranks, pipe, (line.settings for line in lines)), lines)

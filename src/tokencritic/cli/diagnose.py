@@ -6,17 +6,7 @@ from typing import Any
 
 from jsonargparse import Namespace
 
-from tokencritic.cli.arguments import (
-    MODEL_HELP,
-    add_settings,
-    add_work,
-    check_positive,
-    load_model,
-    make_parser,
-    number_or_pair,
-    parse,
-    settings_of,
-)
+from tokencritic.cli.arguments import MODEL_HELP, load_model, make_parser, number_or_pair, parse_work, settings_of
 from tokencritic.cli.measuring import command_line
 from tokencritic.errors import InputError
 from tokencritic.pretrained import place_of
@@ -94,10 +84,7 @@ def _parse(arguments: list[str]) -> Namespace:
     parser.add_argument("--held_out", type=float, default=TrainingSettings().held_out, metavar="X", help=text)
     text = "at which held-out images are filled in, as in the critic's training: one number, or a start and an end"
     parser.add_argument("--proposal_temperature", type=float, nargs="+", default=[1.0], metavar="X", help=text)
-    add_work(parser, "out/diagnosis", "of masks and samples; sampled image i has seed + i")
-    add_settings(parser)
-    given = parse(parser, arguments)
-    check_positive(given, "num", "batch_size")
+    given = parse_work(parser, arguments, "out/diagnosis", "of masks and samples; sampled image i has seed + i")
     if Path(given.out).is_file():  # raised before the work, not after it
         raise InputError(f"--out is {given.out}, which is a file; expected a folder")
     if given.candidates is not None and given.candidates > 1:

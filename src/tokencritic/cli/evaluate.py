@@ -5,16 +5,16 @@ from typing import TYPE_CHECKING, Any
 
 from jsonargparse import Namespace
 
-from tokencritic.cli.arguments import (
-    add_settings,
-    check_device,
-    load_model,
-    make_parser,
-    parse,
-    parse_settings,
-    settings_of,
+from tokencritic.cli.arguments import add_settings, load_model, make_parser, parse, parse_settings, settings_of
+from tokencritic.cli.measuring import (
+    add_measuring,
+    command_line,
+    joined_ranks,
+    make_meter,
+    model_meter,
+    reference_of,
+    sets_and_meter,
 )
-from tokencritic.cli.measuring import add_measuring, command_line, make_meter, model_meter, reference_of, sets_and_meter
 from tokencritic.errors import InputError
 
 if TYPE_CHECKING:
@@ -27,12 +27,11 @@ if TYPE_CHECKING:
 def main(arguments: list[str]) -> None:
     given = _parse(arguments)
 
-    from tokencritic.distribution import joined
     from tokencritic.evaluation.evaluate import METRICS
     from tokencritic.evaluation.report import explain, number, table
     from tokencritic.files import write_json
 
-    with joined(check_device(given.device)) as ranks:
+    with joined_ranks(given) as ranks:
         named, notes = (_of_model if _is_model(given.model) else _of_images)(given, ranks)
         if not ranks.first:
             return

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from jsonargparse import ArgumentParser, Namespace
 
-from tokencritic.cli.arguments import add_machine
+from tokencritic.cli.arguments import add_machine, check_device
 from tokencritic.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from contextlib import AbstractContextManager
 
     from tokencritic.distribution import Ranks
     from tokencritic.evaluation.evaluate import Meter
@@ -29,12 +30,11 @@ def add_measuring(parser: ArgumentParser, num: int | None, most: str = "") -> No
     group.add_argument("--seed_sets", type=int, default=1, metavar="N", help="several give mean and standard deviation")
     group.add_argument("--metrics", metavar="NAMES", help=f"joined by commas: {METRICS}; by default all possible")
     group.add_argument("--resamples", type=int, default=20, metavar="N", help="of the bootstrap of one set; 0: none")
-    add_machine(group)
     add_meter(parser)
 
 
 def add_meter(parser: ArgumentParser) -> None:
-    """The reference, the features and the cache."""
+    """The reference, the features and the cache, and where the work is done."""
     group = parser.add_argument_group("reference and features")
     text = "a data set; an .npz of images, mu and sigma, or both; or a model that includes images, by default MODEL"
     group.add_argument("--reference", metavar="DATA", help=text)
@@ -45,6 +45,14 @@ def add_meter(parser: ArgumentParser) -> None:
     group.add_argument("--inception", metavar="FILE", help="its weights; by default a package's, cached or downloaded")
     group.add_argument("--few_samples", action="store_true", help="allow FID of fewer images than there are dimensions")
     group.add_argument("--cache", metavar="FOLDER", help="by default TOKENCRITIC_CACHE, else ~/.cache/token-critic")
+    add_machine(group)
+
+
+def joined_ranks(given: Namespace) -> "AbstractContextManager[Ranks]":
+    """The processes that share the work, on `given.device`."""
+    from tokencritic.distribution import joined
+
+    return joined(check_device(given.device))
 
 
 def sets_and_meter(

@@ -5,8 +5,8 @@ from typing import Any
 
 from jsonargparse import Namespace
 
-from tokencritic.cli.arguments import MODEL_HELP, check_device, load_model, make_parser, parse, parse_settings
-from tokencritic.cli.measuring import add_measuring, command_line, sets_and_meter
+from tokencritic.cli.arguments import MODEL_HELP, load_model, make_parser, parse, parse_settings
+from tokencritic.cli.measuring import add_measuring, command_line, joined_ranks, sets_and_meter
 from tokencritic.errors import InputError
 from tokencritic.sampling.samplers import SAMPLERS
 
@@ -23,7 +23,6 @@ _FLAGS = {
 def main(arguments: list[str]) -> None:
     given = _parse(arguments)
 
-    from tokencritic.distribution import joined
     from tokencritic.evaluation.report import explain, write_csv
     from tokencritic.evaluation.search import settings_grid, sweep
     from tokencritic.files import write_json
@@ -31,7 +30,7 @@ def main(arguments: list[str]) -> None:
 
     axes = {setting: _axis(flag, setting, given) for flag, setting in _FLAGS.items()}
     axes["reject_by"] = {None: [given.reject_by]}
-    with joined(check_device(given.device)) as ranks:
+    with joined_ranks(given) as ranks:
         pipe = load_model(given)
         settings = [pipe.sampling.opened(one) for one in settings_grid(given.samplers, axes, pipe.sampling.for_sampler)]
         sets, meter = sets_and_meter(given, ranks, pipe, settings)

@@ -114,8 +114,7 @@ class TokenizeJob:
         """Write the chunks of these numbers. Workers decode ahead, across chunks, while this thread encodes."""
         batches = ((number, batch) for number in numbers for batch in self._batches(number))
         waiting: deque[Future[tuple[Tensor, np.ndarray, dict[str, str]]]] = deque()
-        pool = ThreadPoolExecutor(self.workers)
-        try:
+        with ThreadPoolExecutor(self.workers) as pool:
             for number in numbers:
                 tokens, labels, corrupt = [], [], {}
                 for batch in self._batches(number):
@@ -126,16 +125,12 @@ class TokenizeJob:
                     labels.append(some_labels)
                     corrupt |= some_corrupt
                     progress.advance(len(batch))
-                content = sealed(
-                    {
-                        "tokens": np.concatenate(tokens).astype(TOKEN_TYPE),
-                        "labels": np.concatenate(labels).astype(LABEL_TYPE),
-                        "corrupt": np.frombuffer(_as_json(corrupt), np.uint8),
-                    }
-                )
-                _write(self._file(number), lambda opened, content=content: opened.write(content))
-        finally:
-            pool.shutdown(cancel_futures=True)
+                arrays = {
+                    "tokens": np.concatenate(tokens).astype(TOKEN_TYPE),
+                    "labels": np.concatenate(labels).astype(LABEL_TYPE),
+                    "corrupt": np.frombuffer(_as_json(corrupt), np.uint8),
+                }
+                _write(self._file(number), lambda opened, arrays=arrays: opened.write(sealed(arrays)))
 
     def _decode(self, number: int, batch: range) -> tuple[Tensor, np.ndarray, dict[str, str]]:
         """Read and crop: uint8 (b, c, h, w), labels (b,), and the corrupt examples, which leave no row. Runs in a worker."""

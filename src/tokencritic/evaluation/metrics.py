@@ -109,12 +109,9 @@ def kid(real: Tensor, fake: Tensor, *, subset_size: int = 1000, rng: torch.Gener
 def _squared_mmd(x: Tensor, y: Tensor) -> Tensor:
     """x, y: (n, d) both. Pairs of a sample with itself are left out."""
     count = len(x)
-    within = sum(kernel.sum() - kernel.trace() for kernel in (_kernel(x, x), _kernel(y, y)))
-    return within / (count * (count - 1)) - 2 * _kernel(x, y).mean()
-
-
-def _kernel(x: Tensor, y: Tensor) -> Tensor:
-    return (x @ y.T / x.shape[1] + 1) ** 3
+    own, other, across = ((a @ b.T / a.shape[1] + 1) ** 3 for a, b in ((x, x), (y, y), (x, y)))
+    within = sum(kernel.sum() - kernel.trace() for kernel in (own, other))
+    return within / (count * (count - 1)) - 2 * across.mean()
 
 
 def inception_score(probabilities: Tensor, split_size: int = 5000) -> float:
@@ -151,8 +148,6 @@ def precision_recall(real: Tensor, fake: Tensor, k: int = 3) -> Hits:
     Distances come in blocks, so that memory does not grow with the number of pairs. A point within rounding error of the
     surface of a ball, as duplicates are, lies in it.
     """
-    if k < 1:
-        raise InputError(f"k is {k}; it must be at least 1")
     check_pair(real, fake)
     for name, features in (("real", real), ("fake", fake)):
         if len(features) <= k:
