@@ -1,4 +1,4 @@
-"""What every image source is; the two kinds: an array in memory, and class folders of image files, as of ImageNet."""
+"""What every image source is; the two kinds: an array in memory, and folders of image files, as of ImageNet."""
 
 import hashlib
 import os
