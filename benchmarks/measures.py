@@ -13,8 +13,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from tokencritic.evaluation.manifold import precision_recall
-from tokencritic.evaluation.metrics import Gaussian, fid
+from tokencritic.evaluation.metrics import Gaussian, fid, precision_recall
 
 
 def main() -> None:

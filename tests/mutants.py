@@ -329,7 +329,7 @@ MUTANTS = {
         "tests/sampling/test_loop.py",
     ),
     "precision and recall swapped": (
-        "evaluation/manifold.py",
+        "evaluation/metrics.py",
         "Hits(fake_hit.double(), real_hit.double())",
         "Hits(real_hit.double(), fake_hit.double())",
         "tests/evaluation/test_manifold.py",

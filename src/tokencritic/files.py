@@ -1,11 +1,12 @@
 """Writing files so that a reader never meets half of one, and reading files that may be broken."""
 
 import json
+import math
 import os
 import pickle
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -59,3 +60,24 @@ def read_json(file: Path) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise InputError(f"{file} holds a {type(values).__name__}; expected an object")
     return values
+
+
+def write_json(file: str | Path, value: Any) -> None:
+    """Write a JSON file atomically; missing folders are made. NaN, what is not known, becomes null."""
+    text = json.dumps(known(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    write_text(file, text)
+
+
+def write_text(file: str | Path, text: str) -> None:
+    """Write a file atomically; missing folders are made."""
+    Path(file).parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(Path(file), lambda path: path.write_text(text, encoding="utf-8", newline=""))
+
+
+def known(value: Any) -> Any:
+    """A value as JSON has it: NaN, what is not known, is None."""
+    if isinstance(value, Mapping):
+        return {name: known(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [known(one) for one in value]
+    return None if isinstance(value, float) and math.isnan(value) else value

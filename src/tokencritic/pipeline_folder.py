@@ -5,13 +5,12 @@ folder/tokenizer/  generator/  critic/  inline_critic/  classifier/      config.
 """
 
 import dataclasses
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tokencritic.errors import InputError
-from tokencritic.files import read_json, write_atomically
+from tokencritic.files import read_json, write_json
 from tokencritic.models.classifier import Classifier
 from tokencritic.models.critic import Critic
 from tokencritic.models.generator import Generator
@@ -50,8 +49,7 @@ def write_folder(
         for name, part in parts.items():
             part.save_pretrained(folder / name)
     about = {"class_names": list(class_names), "sampling": dataclasses.asdict(defaults)}
-    text = json.dumps({"format": FORMAT, "parts": kinds, **about}, indent=2, ensure_ascii=False) + "\n"
-    write_atomically(folder / PIPELINE, lambda path: path.write_text(text, encoding="utf-8"))
+    write_json(folder / PIPELINE, {"format": FORMAT, "parts": kinds, **about})
 
 
 def read_folder(

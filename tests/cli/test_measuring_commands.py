@@ -347,7 +347,7 @@ def test_bad_input_is_one_line_and_nothing_is_sampled(refused, model, make_model
         ("evaluate", pickled, *measured, "--classifier", model): "pickled.npz",
         ("sweep", model, *measured, "--noises", "best=1"): "--noises holds 'best=1'; expected a value, or",
         ("sweep", model, *measured, "--steps", "1.5"): "--steps holds 'steps=1.5', whose value is no int",
-        ("sweep", model, *measured, "--temperatures", "1:2:3"): "--temperatures holds 'temperature=1:2:3'",
+        ("sweep", model, *measured, "--temperatures", "1:2:3"): "--temperatures has 3 numbers",
         ("sweep", model, *measured, "--steps", 0): "steps is 0",
         ("sweep", model, *measured, "--steps", "halton=4"): "--steps holds 'halton=4'; --samplers has no halton",
         ("evaluate", model, *measured, "--out", tmp_path): "which is a folder; expected a JSON file",

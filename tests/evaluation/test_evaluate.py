@@ -16,8 +16,7 @@ from tokencritic.evaluation.cache import Chunks, chunk_ranges
 from tokencritic.evaluation.evaluate import Meter
 from tokencritic.evaluation.features import Features
 from tokencritic.evaluation.image_sets import SourceImages
-from tokencritic.evaluation.manifold import precision_recall
-from tokencritic.evaluation.metrics import MetricValue, fid, fit_gaussian, inception_score, kid
+from tokencritic.evaluation.metrics import MetricValue, fid, fit_gaussian, inception_score, kid, precision_recall
 from tokencritic.evaluation.reference import open_reference
 from tokencritic.evaluation.report import number
 from tokencritic.evaluation.samples import SEEDS_PER_SET, Refinement, SampleSets

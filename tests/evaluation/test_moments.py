@@ -57,7 +57,7 @@ def test_files_of_other_projects_are_read(tmp_path: Path):
     np.savez_compressed(tmp_path / "plain.npz", mu=arrays["mu"].astype(np.float32), sigma=arrays["sigma"])
     assert read_statistics(tmp_path / "plain.npz").mean.dtype is torch.float64
 
-    np.testing.assert_array_equal(SampleFile(tmp_path / "adm.npz").read(0, 7), images)
+    np.testing.assert_array_equal(SampleFile(tmp_path / "adm.npz").batch(0, 7), images)
 
 
 BROKEN = {
@@ -102,4 +102,4 @@ def test_images_cut_off_in_the_middle_are_an_error_not_fewer_images(tmp_path: Pa
     with zipfile.ZipFile(tmp_path / "short.npz", "w") as archive:
         archive.writestr("arr_0.npy", content.ljust(127) + b"\n" + bytes(60))
     with pytest.raises(InputError, match="short"):
-        SampleFile(tmp_path / "short.npz").read(0, 2)
+        SampleFile(tmp_path / "short.npz").batch(0, 2)

@@ -24,9 +24,10 @@ from tokencritic.evaluation.comparison import (
 )
 from tokencritic.evaluation.evaluate import Meter
 from tokencritic.evaluation.reference import open_reference
-from tokencritic.evaluation.report import write_csv, write_json
+from tokencritic.evaluation.report import write_csv
 from tokencritic.evaluation.samples import SampleSets
 from tokencritic.evaluation.search import rounds, settings_grid, sweep, tune, write_tuning
+from tokencritic.files import write_json
 from tokencritic.sampling.samplers import SAMPLERS
 from tokencritic.sampling.settings import SamplingSettings
 

@@ -72,11 +72,11 @@ def test_a_sample_file_is_opened_without_reading_its_images(tmp_path):
     assert len(samples) == 7
     assert samples.shape == (7, 4, 6, 3)
     assert samples.labels.tolist() == LABELS
-    assert np.array_equal(np.concatenate([samples.read(0, 4), samples.read(4, 7)]), IMAGES)
+    assert np.array_equal(np.concatenate([samples.batch(0, 4), samples.batch(4, 7)]), IMAGES)
     np.savez_compressed(tmp_path / "reference.npz", arr_0=IMAGES, mu=np.zeros(3), sigma=np.eye(3))
     reference = SampleFile(tmp_path / "reference.npz")
     assert reference.labels is None
-    assert np.array_equal(reference.read(0, 7), IMAGES)
+    assert np.array_equal(reference.batch(0, 7), IMAGES)
 
 
 @pytest.mark.parametrize(
@@ -114,9 +114,9 @@ def test_images_asked_for_in_order_are_read_once(tmp_path, monkeypatch, save):
     monkeypatch.setattr(zipfile.ZipExtFile, "read", counted)
     reader = SampleFile(tmp_path / "samples.npz")
     for start in range(0, 100, 20):  # as the second of two ranks does
-        assert np.array_equal(reader.read(start + 10, start + 20), images[start + 10 : start + 20])
+        assert np.array_equal(reader.batch(start + 10, start + 20), images[start + 10 : start + 20])
     assert sum(done) < images.nbytes + 1000
-    assert np.array_equal(reader.read(3, 7), images[3:7])
+    assert np.array_equal(reader.batch(3, 7), images[3:7])
 
 
 def test_broken_files_are_refused(tmp_path):

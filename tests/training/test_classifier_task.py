@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from PIL import Image
 
-from tokencritic.data.source import ArraySource, FolderSource
+from tokencritic.data.source import ArraySource, open_class_folders
 from tokencritic.data.transforms import ImageBatches, Preprocess
 from tokencritic.errors import InputError
 from tokencritic.models.classifier import Classifier, ClassifierConfig
@@ -88,7 +88,7 @@ def test_a_corrupt_file_is_replaced_by_the_next_whatever_the_batch(tmp_path):
         (tmp_path / f"class{index % 2}").mkdir(exist_ok=True)
         Image.new("L", (8, 8), 60 * index).save(tmp_path / f"class{index % 2}/{index}.png")
     (tmp_path / "class0/2.png").write_bytes(b"no image")
-    source = FolderSource(tmp_path, "train", max_corrupt=1)  # 0, 2 of class 0, then 1, 3 of class 1
+    source = open_class_folders(tmp_path, "train", max_corrupt=1)  # 0, 2 of class 0, then 1, 3 of class 1
     images = ImageBatches(source, Preprocess(8, 1))
     pixels, labels = images.labelled(torch.tensor([0, 1, 3]), 0)
     assert pixels[:, 0, 0, 0].mul(255).round().tolist() == [0, 60, 180]
@@ -102,9 +102,9 @@ def test_a_source_has_colours_if_one_of_its_images_has(tmp_path):
     assert make_source().channels == 1
     (tmp_path / "only").mkdir()
     Image.new("L", (8, 8)).save(tmp_path / "only/a.png")
-    assert FolderSource(tmp_path, "train", 0).channels == 1
+    assert open_class_folders(tmp_path, "train", 0).channels == 1
     Image.new("RGB", (8, 8)).save(tmp_path / "only/b.png")
-    assert FolderSource(tmp_path, "train", 0).channels == 3
+    assert open_class_folders(tmp_path, "train", 0).channels == 3
 
 
 @pytest.mark.parametrize(

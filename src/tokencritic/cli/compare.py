@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from tokencritic.cli.arguments import MODEL_HELP, check_device, load_model, make_parser, parse
-from tokencritic.cli.measuring import add_meter, add_samples, command_line, model_meter, sample_sets
+from tokencritic.cli.arguments import MODEL_HELP, load_model, make_parser, parse
+from tokencritic.cli.measuring import add_measuring, command_line, joined_ranks, sets_and_meter
 from tokencritic.errors import InputError
 
 
@@ -25,35 +25,27 @@ def main(arguments: list[str]) -> None:
         "--candidates", type=int, nargs="+", default=[], metavar="N", help="of rejection; the paper: 5 10"
     )
     group.add_argument("--out", metavar="FOLDER", help="a folder for comparison.json and comparison.md")
-    add_samples(parser, num=10_000)
-    add_meter(parser)
+    add_measuring(parser, num=10_000)
     given = parse(parser, arguments)
     if min(given.candidates, default=2) < 2:
         raise InputError(f"--candidates holds {min(given.candidates)}; each must be at least 2")
     if bool(given.nfe) + bool(given.cost) + bool(given.candidates) > 1:
         raise InputError("--nfe, --cost and --candidates are given together; give one of them")
 
-    from tokencritic.distribution import joined
-    from tokencritic.evaluation.comparison import (
-        compare,
-        comparison_lines,
-        comparison_text,
-        lines_at_cost,
-        lines_at_nfe,
-    )
-    from tokencritic.evaluation.report import write_json, write_text
+    from tokencritic.evaluation import comparison
+    from tokencritic.files import write_json, write_text
 
-    with joined(check_device(given.device)) as ranks:
+    with joined_ranks(given) as ranks:
         pipe = load_model(given)
         if given.nfe or given.cost:
-            lines = lines_at_nfe(pipe, given.nfe) + lines_at_cost(pipe, given.cost)
+            lines = comparison.lines_at_nfe(pipe, given.nfe) + comparison.lines_at_cost(pipe, given.cost)
         else:
-            lines = comparison_lines(pipe, given.steps, given.candidates)
-        sets = sample_sets(given, pipe, (line.settings for line in lines))
-        done = compare(sets, model_meter(given, ranks, pipe, given.num), lines)
+            lines = comparison.comparison_lines(pipe, given.steps, given.candidates)
+        sets, meter = sets_and_meter(given, ranks, pipe, (line.settings for line in lines))
+        done = comparison.compare(sets, meter, lines)
         if not ranks.first:
             return
-    text = comparison_text(done)
+    text = comparison.comparison_text(done)
     print(text)
     if given.out:
         out = Path(given.out)

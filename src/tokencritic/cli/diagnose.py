@@ -6,17 +6,7 @@ from typing import Any
 
 from jsonargparse import Namespace
 
-from tokencritic.cli.arguments import (
-    MODEL_HELP,
-    add_settings,
-    add_work,
-    check_positive,
-    load_model,
-    make_parser,
-    number_or_pair,
-    parse,
-    settings_of,
-)
+from tokencritic.cli.arguments import MODEL_HELP, load_model, make_parser, number_or_pair, parse_work, settings_of
 from tokencritic.cli.measuring import command_line
 from tokencritic.errors import InputError
 from tokencritic.pretrained import place_of
@@ -29,8 +19,9 @@ def main(arguments: list[str]) -> None:
 
     from tokencritic.data.tokens import PACKED, TokenArrays
     from tokencritic.evaluation.diagnosis import held_out_report, held_out_rows, judge, sampling_report, watch
-    from tokencritic.evaluation.report import temperature_text, write_json
+    from tokencritic.evaluation.report import temperature_text
     from tokencritic.evaluation.samples import check_settings
+    from tokencritic.files import write_json
     from tokencritic.pictures.figures import diagnosis_figures
     from tokencritic.randomness import as_seeds
     from tokencritic.training.token_tasks import check_fit
@@ -93,10 +84,7 @@ def _parse(arguments: list[str]) -> Namespace:
     parser.add_argument("--held_out", type=float, default=TrainingSettings().held_out, metavar="X", help=text)
     text = "at which held-out images are filled in, as in the critic's training: one number, or a start and an end"
     parser.add_argument("--proposal_temperature", type=float, nargs="+", default=[1.0], metavar="X", help=text)
-    add_work(parser, "out/diagnosis", "of masks and samples; sampled image i has seed + i")
-    add_settings(parser)
-    given = parse(parser, arguments)
-    check_positive(given, "num", "batch_size")
+    given = parse_work(parser, arguments, "out/diagnosis", "of masks and samples; sampled image i has seed + i")
     if Path(given.out).is_file():  # raised before the work, not after it
         raise InputError(f"--out is {given.out}, which is a file; expected a folder")
     if given.candidates is not None and given.candidates > 1:

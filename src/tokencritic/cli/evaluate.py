@@ -5,23 +5,15 @@ from typing import TYPE_CHECKING, Any
 
 from jsonargparse import Namespace
 
-from tokencritic.cli.arguments import (
-    add_settings,
-    check_device,
-    load_model,
-    make_parser,
-    parse,
-    parse_settings,
-    settings_of,
-)
+from tokencritic.cli.arguments import add_settings, load_model, make_parser, parse, parse_settings, settings_of
 from tokencritic.cli.measuring import (
-    add_meter,
-    add_samples,
+    add_measuring,
     command_line,
+    joined_ranks,
     make_meter,
     model_meter,
     reference_of,
-    sample_sets,
+    sets_and_meter,
 )
 from tokencritic.errors import InputError
 
@@ -35,11 +27,11 @@ if TYPE_CHECKING:
 def main(arguments: list[str]) -> None:
     given = _parse(arguments)
 
-    from tokencritic.distribution import joined
     from tokencritic.evaluation.evaluate import METRICS
-    from tokencritic.evaluation.report import explain, number, table, write_json
+    from tokencritic.evaluation.report import explain, number, table
+    from tokencritic.files import write_json
 
-    with joined(check_device(given.device)) as ranks:
+    with joined_ranks(given) as ranks:
         named, notes = (_of_model if _is_model(given.model) else _of_images)(given, ranks)
         if not ranks.first:
             return
@@ -69,8 +61,7 @@ def _parse(arguments: list[str]) -> Namespace:
     group.add_argument("--refine_settings", nargs="+", default=[], metavar="NAME=VALUE", help=text)
     group.add_argument("--reconstructions", action="store_true", help="measure the reference, encoded and decoded")
     group.add_argument("--classifier", metavar="FOLDER", help="a model whose classifier gives the features of images")
-    add_samples(parser, None, "; 10,000 by default, or all images that are given")
-    add_meter(parser)
+    add_measuring(parser, None, "; 10,000 by default, or all images that are given")
     add_settings(parser)
     given = parse(parser, arguments)
     if given.out and Path(given.out).is_dir():
@@ -110,9 +101,8 @@ def _of_model(given: Namespace, ranks: "Ranks") -> "Found":
         refinement = Refinement(given.refine, refined_with)
         changes = {"sampler": "confidence", **changes}  # what is refined is the baseline by default
     settings = pipe.settings(**changes)
-    sets = sample_sets(given, pipe, [settings])
+    sets, meter = sets_and_meter(given, ranks, pipe, [settings])
     plain = sets.of(settings)
-    meter = model_meter(given, ranks, pipe, given.num)
     notes = [f"{given.num} images, {settings_text(plain[0].facts['settings'])}, {plain[0].nfe} NFE"]
     if refinement is None:
         return {"value": meter(plain, "samples")}, notes

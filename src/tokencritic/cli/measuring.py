@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from jsonargparse import ArgumentParser, Namespace
 
-from tokencritic.cli.arguments import add_machine
+from tokencritic.cli.arguments import add_machine, check_device
 from tokencritic.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from contextlib import AbstractContextManager
 
     from tokencritic.distribution import Ranks
     from tokencritic.evaluation.evaluate import Meter
@@ -21,19 +22,19 @@ if TYPE_CHECKING:
 METRICS = "fid,kid,is,precision,recall,accuracy"
 
 
-def add_samples(parser: ArgumentParser, num: int | None, most: str = "") -> None:
-    """How many images, which metrics, and where the work is done. num: the default. most: the default in words."""
+def add_measuring(parser: ArgumentParser, num: int | None, most: str = "") -> None:
+    """How many images, and what they are measured with. num: the default. most: the default in words."""
     group = parser.add_argument_group("images and seeds")
     group.add_argument("--num", type=int, default=num, metavar="N", help=f"images in each seed set{most}")
     group.add_argument("--seed", type=int, default=0, help="image i has seed + i")
     group.add_argument("--seed_sets", type=int, default=1, metavar="N", help="several give mean and standard deviation")
     group.add_argument("--metrics", metavar="NAMES", help=f"joined by commas: {METRICS}; by default all possible")
     group.add_argument("--resamples", type=int, default=20, metavar="N", help="of the bootstrap of one set; 0: none")
-    add_machine(group)
+    add_meter(parser)
 
 
 def add_meter(parser: ArgumentParser) -> None:
-    """The reference, the features and the cache."""
+    """The reference, the features and the cache, and where the work is done."""
     group = parser.add_argument_group("reference and features")
     text = "a data set; an .npz of images, mu and sigma, or both; or a model that includes images, by default MODEL"
     group.add_argument("--reference", metavar="DATA", help=text)
@@ -44,17 +45,27 @@ def add_meter(parser: ArgumentParser) -> None:
     group.add_argument("--inception", metavar="FILE", help="its weights; by default a package's, cached or downloaded")
     group.add_argument("--few_samples", action="store_true", help="allow FID of fewer images than there are dimensions")
     group.add_argument("--cache", metavar="FOLDER", help="by default TOKENCRITIC_CACHE, else ~/.cache/token-critic")
+    add_machine(group)
 
 
-def sample_sets(given: Namespace, pipe: "TokenCriticPipeline", settings: "Iterable[SamplingSettings]") -> "SampleSets":
-    """Which images are made, as the flags of `add_samples` say. settings: to be checked, before hours are spent."""
+def joined_ranks(given: Namespace) -> "AbstractContextManager[Ranks]":
+    """The processes that share the work, on `given.device`."""
+    from tokencritic.distribution import joined
+
+    return joined(check_device(given.device))
+
+
+def sets_and_meter(
+    given: Namespace, ranks: "Ranks", pipe: "TokenCriticPipeline", settings: "Iterable[SamplingSettings]"
+) -> "tuple[SampleSets, Meter]":
+    """Which images are made and what they are measured with. settings: to be checked, before hours are spent."""
     from tokencritic.evaluation.cache import cache_folder
     from tokencritic.evaluation.samples import SampleSets, check_settings
 
     sets = SampleSets(pipe, cache_folder(given.cache), given.num, given.seed, given.seed_sets, given.batch_size)
     for one in settings:
         check_settings(pipe, one)
-    return sets
+    return sets, model_meter(given, ranks, pipe, given.num)
 
 
 def reference_of(given: Namespace) -> Path:

@@ -5,8 +5,8 @@ from typing import Any
 
 from jsonargparse import Namespace
 
-from tokencritic.cli.arguments import MODEL_HELP, check_device, load_model, make_parser, parse, parse_settings
-from tokencritic.cli.measuring import add_meter, add_samples, command_line, model_meter, sample_sets
+from tokencritic.cli.arguments import MODEL_HELP, load_model, make_parser, parse, parse_settings
+from tokencritic.cli.measuring import add_measuring, command_line, joined_ranks, sets_and_meter
 from tokencritic.errors import InputError
 from tokencritic.sampling.samplers import SAMPLERS
 
@@ -23,18 +23,17 @@ _FLAGS = {
 def main(arguments: list[str]) -> None:
     given = _parse(arguments)
 
-    from tokencritic.distribution import joined
-    from tokencritic.evaluation.report import explain, write_csv, write_json
+    from tokencritic.evaluation.report import explain, write_csv
     from tokencritic.evaluation.search import settings_grid, sweep
+    from tokencritic.files import write_json
     from tokencritic.pictures.figures import tradeoff_figures
 
     axes = {setting: _axis(flag, setting, given) for flag, setting in _FLAGS.items()}
     axes["reject_by"] = {None: [given.reject_by]}
-    with joined(check_device(given.device)) as ranks:
+    with joined_ranks(given) as ranks:
         pipe = load_model(given)
         settings = [pipe.sampling.opened(one) for one in settings_grid(given.samplers, axes, pipe.sampling.for_sampler)]
-        sets = sample_sets(given, pipe, settings)
-        meter = model_meter(given, ranks, pipe, given.num)
+        sets, meter = sets_and_meter(given, ranks, pipe, settings)
         folder, rows = Path(given.out), []
         for row in sweep(sets, meter, settings):
             rows.append(row)
@@ -72,8 +71,7 @@ def _parse(arguments: list[str]) -> Namespace:
     group.add_argument("--candidates", nargs="+", default=[], metavar="N", help="of which the best is kept")
     group.add_argument("--reject_by", choices=["classifier", "critic"], default="classifier")
     group.add_argument("--out", default="out/sweep", metavar="FOLDER", help="the folder to write")
-    add_samples(parser, num=5000)
-    add_meter(parser)
+    add_measuring(parser, num=5000)
     return parse(parser, arguments)
 
 

@@ -5,16 +5,8 @@ from pathlib import Path
 
 from jsonargparse import Namespace
 
-from tokencritic.cli.arguments import (
-    add_machine,
-    add_settings,
-    check_device,
-    load_model,
-    make_parser,
-    parse,
-    settings_of,
-)
-from tokencritic.cli.measuring import add_meter, model_meter
+from tokencritic.cli.arguments import add_settings, load_model, make_parser, parse, settings_of
+from tokencritic.cli.measuring import add_meter, joined_ranks, model_meter
 from tokencritic.errors import InputError
 from tokencritic.pretrained import place_of
 
@@ -24,12 +16,11 @@ _FIRST = 1000  # images of each trial in the first round, unless the features ha
 def main(arguments: list[str]) -> None:
     given = _parse(arguments)
 
-    from tokencritic.distribution import joined
     from tokencritic.evaluation.cache import cache_folder
-    from tokencritic.evaluation.report import settings_text, write_json
+    from tokencritic.evaluation.report import settings_text
     from tokencritic.evaluation.samples import SampleSets, check_settings
     from tokencritic.evaluation.search import Trial, rounds, trial_settings, tune, write_tuning
-    from tokencritic.files import read_json
+    from tokencritic.files import read_json, write_json
 
     def describe(trial: Trial) -> str:
         return settings_text(trial.settings.in_effect(pipe.critic is not None))
@@ -40,7 +31,7 @@ def main(arguments: list[str]) -> None:
             print(f"{len(trials)} trials of {-count} images: FID {fid:.3f} by {describe(trials[0])}", flush=True)
 
     rounds(given.budget, given.first or _FIRST)  # raised before the reference is opened
-    with joined(check_device(given.device)) as ranks:
+    with joined_ranks(given) as ranks:
         pipe, folder = load_model(given), Path(given.model)
         start = pipe.settings(**{"sampler": "critic", **settings_of(given)})
         check_settings(pipe, trial_settings(pipe, start, given.nfe, 1, given.seed)[0])
@@ -74,7 +65,6 @@ def _parse(arguments: list[str]) -> Namespace:
     group.add_argument("--first", type=int, metavar="N", help=text)
     group.add_argument("--seed", type=int, default=0, help="of the trials and their images, which no evaluation uses")
     group.add_argument("--keep_defaults", action="store_true", help="write the trials, but leave the model's defaults")
-    add_machine(group)
     add_meter(parser)
     add_settings(parser)
     given = parse(parser, arguments)

@@ -1,5 +1,7 @@
 """The arrays of an .npz, read without unpickling anything, and written."""
 
+import hashlib
+import io
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -26,6 +28,23 @@ def arrays_of(file: Path) -> Iterator[Mapping[str, np.ndarray]]:
                     if member.read(len(np.lib.format.MAGIC_PREFIX)) != np.lib.format.MAGIC_PREFIX:
                         raise ValueError(f"{name.removesuffix('.npy')} is no array")
             yield opened
+
+
+def sealed(arrays: Mapping[str, np.ndarray]) -> bytes:
+    """An .npz with the SHA-256 of its bytes after them; NumPy reads it all the same."""
+    buffer = io.BytesIO()
+    np.savez(buffer, allow_pickle=False, **arrays)  # pyright: ignore[reportArgumentType]
+    return buffer.getvalue() + hashlib.sha256(buffer.getvalue()).digest()
+
+
+def read_sealed(file: Path) -> dict[str, np.ndarray]:
+    """The arrays of a sealed .npz; none if the file does not exist or any byte of it has changed."""
+    content = file.read_bytes() if file.is_file() else b""
+    size = len(content) - hashlib.sha256().digest_size
+    if size < 0 or hashlib.sha256(content[:size]).digest() != content[size:]:
+        return {}
+    with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+        return dict(arrays)
 
 
 def write_arrays(file: Path, arrays: Mapping[str, np.ndarray]) -> None:

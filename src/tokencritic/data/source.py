@@ -1,4 +1,4 @@
-"""What every image source is; the two kinds: an array in memory, and class folders of image files, as of ImageNet."""
+"""What every image source is; the two kinds: an array in memory, and folders of image files, as of ImageNet."""
 
 import hashlib
 import os
@@ -20,6 +20,7 @@ Split = Literal["train", "test"]
 _LOOKED_AT = 16  # images of a source that are opened to see whether any of them has colours
 _SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".jp2")
 _SPLITS = {"train": ("train",), "test": ("val", "validation", "valid", "test")}
+_OWN_SAMPLE = re.compile(r"\d+_class(\d+)\.png")  # as `token-critic sample` names its images
 _SYNSET = re.compile(r"n\d{8}")
 _SYNSET_FILES = ("LOC_synset_mapping.txt", "synset_words.txt", "words.txt")
 _PARENTS_SEARCHED = 3  # the usual archive has its mapping beside ILSVRC/Data/CLS-LOC
@@ -95,24 +96,17 @@ class ArraySource(Source):
 
 
 class FolderSource(Source):
-    """Class folders in sorted order give the labels; files of a class come in sorted order of their names.
+    """Image files of a folder, given by their names seen from it.
 
     `source[i]` is (image in mode L or RGB, label), or None for a file that cannot be decoded. Such files are kept in
     `corrupt` (name -> reason); one more of them than `max_corrupt` is an `InputError`.
     """
 
-    def __init__(self, folder: Path, split: str, max_corrupt: int) -> None:
-        self.folder, self.split = _split_folder(folder, split), split
-        classes = _class_folders(self.folder)
-        if not classes:
-            raise InputError(f"{self.folder} has no class folders; expected one folder of images per class")
-        files = [_image_files(self.folder, name) for name in classes]
-        for name, found in zip(classes, files, strict=True):
-            if not found:
-                raise InputError(f"{self.folder / name} holds no image; remove the class folder or fill it")
-        labels = np.repeat(np.arange(len(classes), dtype=np.int64), [len(found) for found in files])
-        super().__init__(_names(folder, classes), labels, max_corrupt)
-        self._files = [file for found in files for file in found]
+    def __init__(
+        self, folder: Path, files: list[str], labels: np.ndarray, class_names: tuple[str, ...], split: str = "train"
+    ) -> None:
+        super().__init__(class_names, labels)
+        self.folder, self.split, self._files = folder, split, files
 
     def __getitem__(self, index: int) -> tuple[Image.Image, int] | None:
         name = self._files[index]
@@ -126,13 +120,39 @@ class FolderSource(Source):
         return None
 
     def name(self, index: int) -> str:
-        """Its file, seen from the folder of class folders."""
+        """Its file, seen from the folder."""
         return self._files[index]
 
     def describe(self) -> dict[str, Any]:
         """Kind, split, number of examples and a hash of the list of files."""
         listing = hashlib.sha256("\n".join(self._files).encode("utf-8", "surrogateescape"))
         return {"kind": "folder", "split": self.split, "examples": len(self), "listing_sha256": listing.hexdigest()}
+
+
+def open_class_folders(path: Path, split: str, max_corrupt: int) -> FolderSource:
+    """Class folders in sorted order give the labels; files of a class come in sorted order of their names."""
+    folder = _split_folder(path, split)
+    classes = _class_folders(folder)
+    if not classes:
+        raise InputError(f"{folder} has no class folders; expected one folder of images per class")
+    files = [_image_files(folder, name) for name in classes]
+    for name, found in zip(classes, files, strict=True):
+        if not found:
+            raise InputError(f"{folder / name} holds no image; remove the class folder or fill it")
+    labels = np.repeat(np.arange(len(classes), dtype=np.int64), [len(found) for found in files])
+    source = FolderSource(folder, [file for found in files for file in found], labels, _names(path, classes), split)
+    source.max_corrupt = max_corrupt
+    return source
+
+
+def open_flat_folder(folder: Path) -> FolderSource:
+    """Images in a folder without class folders. Labels are known of what `token-critic sample` wrote, -1 of others."""
+    names = sorted(path.name for path in folder.iterdir() if path.suffix.lower() in _SUFFIXES and path.is_file())
+    if not names:
+        raise InputError(f"{folder} holds no image; expected a model folder, images, or class folders of images")
+    own = [name for name in names if _OWN_SAMPLE.fullmatch(name)]  # the grid beside them is none of them
+    labels = [int(_OWN_SAMPLE.sub(r"\1", name)) for name in own] or [-1] * len(names)
+    return FolderSource(folder, own or names, np.array(labels, np.int64), ())
 
 
 def to_picture(pixels: np.ndarray) -> Image.Image:

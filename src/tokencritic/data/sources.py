@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image
 
 from tokencritic.data.npz import arrays_of
-from tokencritic.data.source import ArraySource, FolderSource, Source, Split
+from tokencritic.data.source import ArraySource, Source, Split, open_class_folders
 from tokencritic.errors import InputError, check_at_least
 from tokencritic.files import reading
 from tokencritic.foreign_weights import read_pickled_arrays
@@ -58,7 +58,7 @@ def open_source(path: str | Path, split: Split = "train", *, max_corrupt: int = 
         return _open_idx(idx, split)
     if cifar := _find_cifar(path):
         return _open_cifar(*cifar, split)
-    return FolderSource(path, split, max_corrupt)
+    return open_class_folders(path, split, max_corrupt)
 
 
 def has_known_files(folder: Path) -> bool:

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tokencritic.data.npz import arrays_of
+from tokencritic.data.npz import read_sealed, sealed
 from tokencritic.data.source import Source, check_corrupt
 from tokencritic.data.tokens import CROPS, FACTS, LABEL_TYPE, LABELS, TOKEN_TYPE, TOKENS, TokenArrays, read_facts
 from tokencritic.data.transforms import Preprocess, to_float
@@ -62,7 +62,7 @@ class TokenizeJob:
         """Write the tokens, or resume an interrupted run. ranks: they share the chunks and the folder."""
         if ranks.told_by_first(self._prepare):
             mine = range(ranks.rank, len(self.chunks), ranks.size)
-            missing = [number for number in mine if self._read(number) is None]
+            missing = [number for number in mine if not read_sealed(self._file(number))]
             total, left = (sum(len(self.chunks[number][1]) for number in some) for some in (mine, missing))
             with Progress(total, "tokenizing", "images", done=total - left, shown=progress and ranks.first) as shown:
                 self._make(missing, shown)
@@ -114,8 +114,7 @@ class TokenizeJob:
         """Write the chunks of these numbers. Workers decode ahead, across chunks, while this thread encodes."""
         batches = ((number, batch) for number in numbers for batch in self._batches(number))
         waiting: deque[Future[tuple[Tensor, np.ndarray, dict[str, str]]]] = deque()
-        pool = ThreadPoolExecutor(self.workers)
-        try:
+        with ThreadPoolExecutor(self.workers) as pool:
             for number in numbers:
                 tokens, labels, corrupt = [], [], {}
                 for batch in self._batches(number):
@@ -131,9 +130,7 @@ class TokenizeJob:
                     "labels": np.concatenate(labels).astype(LABEL_TYPE),
                     "corrupt": np.frombuffer(_as_json(corrupt), np.uint8),
                 }
-                _write(self._file(number), lambda opened, arrays=arrays: np.savez(opened, **arrays))
-        finally:
-            pool.shutdown(cancel_futures=True)
+                _write(self._file(number), lambda opened, arrays=arrays: opened.write(sealed(arrays)))
 
     def _decode(self, number: int, batch: range) -> tuple[Tensor, np.ndarray, dict[str, str]]:
         """Read and crop: uint8 (b, c, h, w), labels (b,), and the corrupt examples, which leave no row. Runs in a worker."""
@@ -157,14 +154,6 @@ class TokenizeJob:
         check_range("the tokenizer's output", tokens, self.tokenizer.codebook_size)
         return tokens.cpu().numpy()
 
-    def _read(self, number: int) -> tuple[np.ndarray, np.ndarray, dict[str, str]] | None:
-        """Tokens, labels and corrupt examples that `_make` wrote; None if the file is missing or damaged."""
-        try:
-            with arrays_of(self._file(number)) as arrays:
-                return arrays["tokens"], arrays["labels"], json.loads(arrays["corrupt"].tobytes())
-        except InputError:
-            return None
-
     def _join(self) -> None:
         """Write the final files and remove the chunks."""
         labels, corrupt = [], {}
@@ -174,12 +163,12 @@ class TokenizeJob:
             header = {"descr": np.lib.format.dtype_to_descr(TOKEN_TYPE), "fortran_order": False}
             np.lib.format.write_array_header_1_0(opened, header | {"shape": (0, self.tokenizer.num_tokens)})
             for number in range(len(self.chunks)):
-                chunk = self._read(number)
-                if chunk is None:
+                chunk = read_sealed(self._file(number))
+                if not chunk:
                     raise InputError(f"{self._file(number)} is damaged; run the same command again to make it anew")
-                opened.write(chunk[0].tobytes())
-                labels.append(chunk[1])
-                corrupt.update(chunk[2])
+                opened.write(chunk["tokens"].tobytes())
+                labels.append(chunk["labels"])
+                corrupt.update(json.loads(chunk["corrupt"].tobytes()))
             opened.seek(0)
             shape = (sum(map(len, labels)), self.tokenizer.num_tokens)
             np.lib.format.write_array_header_1_0(opened, header | {"shape": shape})

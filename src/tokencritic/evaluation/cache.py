@@ -5,7 +5,6 @@ one, an interrupted one resumes at its last chunk, and ranks fill one folder tog
 """
 
 import hashlib
-import io
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -17,11 +16,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tokencritic.data.npz import read_sealed, sealed
 from tokencritic.errors import InputError
-from tokencritic.files import write_atomically
+from tokencritic.files import write_atomically, write_json
 
 CHUNK_ROWS = 256
-_DIGEST_BYTES = 32
 
 ChunkArrays = dict[str, np.ndarray]
 
@@ -62,10 +61,8 @@ class Chunks:
         """The folder of what has these facts, made if it does not exist, with the facts in it for people to read."""
         key = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
         folder = cache / kind / key
-        folder.mkdir(parents=True, exist_ok=True)
         if not (file := folder / "facts.json").is_file():
-            text = json.dumps(facts, indent=2, sort_keys=True) + "\n"
-            write_atomically(file, lambda path: path.write_text(text, encoding="utf-8"))
+            write_json(file, facts)
         return cls(folder, count)
 
     def stream(self, name: str) -> Iterator[Tensor]:
@@ -83,30 +80,16 @@ class Chunks:
 
     def read(self, rows: range) -> ChunkArrays:
         """The arrays of these rows, as far as they are on disk; none if the file does not exist or is damaged."""
-        try:
-            content = self._file(rows).read_bytes()
-        except FileNotFoundError:
-            return {}
-        content, digest = content[:-_DIGEST_BYTES], content[-_DIGEST_BYTES:]
-        if hashlib.sha256(content).digest() != digest:
-            return {}
-        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-            return {name: arrays[name][: len(rows)] for name in arrays.files}
+        return {name: values[: len(rows)] for name, values in read_sealed(self._file(rows)).items()}
 
     def complete(self, rows: range, make: Callable[[range], ChunkArrays]) -> ChunkArrays:
-        """The arrays of these rows: from disk, and those that are missing made now and written.
-
-        A file has the SHA-256 of its bytes after them; NumPy reads such an .npz all the same.
-        """
+        """The arrays of these rows: from disk, and those that are missing made now and written."""
         arrays = self.read(rows)
         if missing := rows[num_rows(arrays) :]:
             made = make(missing)
             arrays = {name: np.concatenate([arrays[name], made[name]]) for name in made} if arrays else made
-            buffer = io.BytesIO()
-            np.savez(buffer, allow_pickle=False, **arrays)  # pyright: ignore[reportArgumentType]
-            content = buffer.getvalue()
-            whole = content + hashlib.sha256(content).digest()
-            write_atomically(self._file(rows), lambda path: path.write_bytes(whole))
+            content = sealed(arrays)
+            write_atomically(self._file(rows), lambda path: path.write_bytes(content))
         return arrays
 
     def _file(self, rows: range) -> Path:

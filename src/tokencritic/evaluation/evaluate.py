@@ -16,8 +16,8 @@ from tokencritic.errors import InputError
 from tokencritic.evaluation.cache import CHUNK_ROWS, Chunks
 from tokencritic.evaluation.features import Features, extract
 from tokencritic.evaluation.image_sets import ImageSet
-from tokencritic.evaluation.manifold import Hits, precision_recall
 from tokencritic.evaluation.metrics import (
+    Hits,
     MetricValue,
     bootstrap,
     correctly_classified,
@@ -27,6 +27,7 @@ from tokencritic.evaluation.metrics import (
     kid,
     mean_over_images,
     over_seed_sets,
+    precision_recall,
 )
 from tokencritic.evaluation.reference import Reference
 from tokencritic.randomness import torch_rng
@@ -42,7 +43,7 @@ class Evaluation:
     facts: dict[str, Any]
 
     def as_json(self) -> dict[str, Any]:
-        """For `report.write_json`, which writes null for a standard deviation that is not known."""
+        """For `files.write_json`, which writes null for a standard deviation that is not known."""
         return {"metrics": {name: found._asdict() for name, found in self.metrics.items()}, **self.facts}
 
 

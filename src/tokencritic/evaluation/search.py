@@ -12,8 +12,8 @@ import numpy as np
 
 from tokencritic.errors import InputError
 from tokencritic.evaluation.evaluate import Evaluation, Meter
-from tokencritic.evaluation.report import write_json
 from tokencritic.evaluation.samples import ModelSamples, SampleSets
+from tokencritic.files import write_json
 from tokencritic.pipeline import TokenCriticPipeline
 from tokencritic.sampling.samplers import SAMPLERS
 from tokencritic.sampling.settings import SamplingSettings, temperature_range, tuning_file

@@ -97,7 +97,7 @@ class SampleFile:
     def __len__(self) -> int:
         return self.shape[0]
 
-    def read(self, start: int, stop: int) -> np.ndarray:
+    def batch(self, start: int, stop: int) -> np.ndarray:
         """Images start to stop: uint8 (b, h, w, c)."""
         size = math.prod(self.shape[1:])
         with reading(self.file, NPZ):

@@ -150,8 +150,7 @@ class GeneratorTask(TokenTask):
 class FillingsTask(TokenTask):
     """A model learns to tell original tokens from what a frozen generator fills in; see `TokenTask`.
 
-    generator: by the contract or as `as_generator` makes it whole.
-    Both are frozen, and not part of what is kept.
+    generator: by the contract or as `as_generator` makes it whole; it is frozen, and not part of what is kept.
     """
 
     def __init__(
