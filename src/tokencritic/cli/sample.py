@@ -96,8 +96,8 @@ def _traced(
         raise InputError(f"candidates is {settings.candidates}; steps can be shown of images made without rejection")
     runs = [(settings, Trace(MOST_IMAGES))]
     if given.compare:
-        if pipe.critic is None or settings.row(has_critic=True).name != "critic":
-            raise InputError("--compare is for a model with a critic, and for no other --sampler than the critic")
+        if not settings.row(pipe.critic is not None).revokes:
+            raise InputError("--compare is for a sampler that re-masks visible tokens, such as critic or inline")
         runs.insert(0, (pipe.sampling.at_nfe("confidence", pipe.nfe(settings)), Trace()))
     return runs
 
