@@ -2,9 +2,7 @@
 
 import hashlib
 import os
-import re
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -20,9 +18,6 @@ Split = Literal["train", "test"]
 _LOOKED_AT = 16  # images of a source that are opened to see whether any of them has colours
 _SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".jp2")
 _SPLITS = {"train": ("train",), "test": ("val", "validation", "valid", "test")}
-_SYNSET = re.compile(r"n\d{8}")
-_SYNSET_FILES = ("LOC_synset_mapping.txt", "synset_words.txt", "words.txt")
-_PARENTS_SEARCHED = 3  # the usual archive has its mapping beside ILSVRC/Data/CLS-LOC
 
 
 class Source(ABC):
@@ -111,7 +106,7 @@ class FolderSource(Source):
             if not found:
                 raise InputError(f"{self.folder / name} holds no image; remove the class folder or fill it")
         labels = np.repeat(np.arange(len(classes), dtype=np.int64), [len(found) for found in files])
-        super().__init__(_names(folder, classes), labels, max_corrupt)
+        super().__init__(tuple(classes), labels, max_corrupt)
         self._files = [file for found in files for file in found]
 
     def __getitem__(self, index: int) -> tuple[Image.Image, int] | None:
@@ -200,10 +195,8 @@ def _split_folder(folder: Path, split: str) -> Path:
 
 
 def _class_folders(folder: Path) -> list[str]:
-    if not folder.is_dir():
-        return []
-    with os.scandir(folder) as entries:
-        return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+    entries = folder.iterdir() if folder.is_dir() else ()
+    return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
 
 
 def _image_files(folder: Path, name: str) -> list[str]:
@@ -213,20 +206,3 @@ def _image_files(folder: Path, name: str) -> list[str]:
         relative = Path(place).relative_to(folder).as_posix()
         found += [f"{relative}/{file}" for file in files if file.lower().endswith(_SUFFIXES) and file[0] != "."]
     return sorted(found)
-
-
-def _names(folder: Path, classes: list[str]) -> tuple[str, ...]:
-    """The folders' names; ImageNet's synset ids become words where a list of them lies in the folder or above it."""
-    if not all(_SYNSET.fullmatch(name) for name in classes):
-        return tuple(classes)
-    places = [folder, *list(folder.resolve().parents)[:_PARENTS_SEARCHED]]
-    lists = [place / name for place in places for name in _SYNSET_FILES if (place / name).is_file()]
-    if not lists:
-        return tuple(classes)
-    lines = lists[0].read_text(encoding="utf-8", errors="replace").splitlines()
-    words = {parts[0]: parts[1].strip() for line in lines if len(parts := line.split(maxsplit=1)) == 2}
-    names = [words.get(name, name) for name in classes]
-    often = Counter(names)  # ImageNet has two cranes, and a name must say which class it means
-    return tuple(
-        name if often[name] == 1 else f"{name} ({synset})" for name, synset in zip(names, classes, strict=True)
-    )

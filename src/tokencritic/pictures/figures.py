@@ -31,12 +31,6 @@ _KINDS = {
     "equal": ("resampled, equal to the original", GREEN, ":"),
 }
 _GROUPS = {"remasked": ("re-masked", "o-"), "resampled": ("resampled at once", "s--"), "kept": ("kept", "^:")}
-_JUDGES = {
-    "auc": ("critic, tokens of all images", BLACK, "D:"),
-    "auc_within_image": ("critic, tokens of one image", BLUE, "o-"),
-    "critic": ("critic, tokens resampled", BLUE, "^-."),
-    "confidence": ("generator's confidence, tokens resampled", VERMILION, "s--"),
-}
 _TARGETS = {"masked": "share that was not hidden", "changed": "share with the original's code"}
 _RATIO_SHADES, _RATIO_MARKERS = (90, 140, 190, 245), "sD^v"
 
@@ -63,7 +57,6 @@ def diagnosis_figures(held_out: Row, sampling: Mapping[str, Row], folder: Path, 
     """
     figures = {
         "scores.png": draw_scores(held_out["by_ratio"]),
-        "auc.png": draw_auc(held_out["by_ratio"]),
         "calibration.png": draw_calibration(held_out),
         "sampling.png": draw_sampling(sampling),
     }
@@ -129,27 +122,6 @@ def draw_scores(sections: Sequence[Row]) -> Figure:
                 axes.stairs(counts / counts.sum(), edges, label=label, linewidth=1.6, color=colour, linestyle=line)
         _label(axes, f"{_range(section)} % hidden, {section['images']} images", "critic's score (higher: more real)")
     panels[0][0].set_ylabel("share of the tokens of a kind")
-    return _with_legend(figure, panels)
-
-
-def draw_auc(sections: Sequence[Row]) -> Figure:
-    """How well tokens are told apart at each mask ratio. sections: `by_ratio`."""
-    both = ("auc", "auc_within_image")
-    drawn = {
-        "was it hidden?": [(judge, judge, "masked") for judge in both],
-        "has it another code?": [(judge, judge, "changed") for judge in both],
-        "resampled: has it another code?": [(judge, "auc_of_resampled", judge) for judge in ("critic", "confidence")],
-    }
-    figure, panels = _new_figure(1, len(drawn))
-    for axes, (title, lines) in zip(panels[0], drawn.items(), strict=True):
-        for judge, metric, name in lines:
-            label, colour, style = _JUDGES[judge]
-            values = np.array([one[metric][name] for one in sections], float)  # None, as JSON has it, becomes NaN
-            axes.plot(range(len(sections)), values, style, color=colour, label=label)
-        axes.axhline(0.5, color="#808080", linewidth=0.8)  # by chance
-        axes.set_xticks(range(len(sections)), [_range(one) for one in sections])
-        _label(axes, title, "tokens hidden, in per cent")
-    panels[0][0].set_ylabel("AUC (0.5: chance, 1: never wrong)")
     return _with_legend(figure, panels)
 
 

@@ -38,16 +38,11 @@ def squared_distances(rows: Tensor, codes: Tensor) -> Tensor:
 def nearest_codes(rows: Tensor, codes: Tensor) -> Tensor:
     """(m, d) and (k, d) -> (m,) int64: the code at the least squared distance, the lowest of equals."""
     lengths = codes.square().sum(1)  # the row's own length is the same for every code
-    parts = [torch.addmm(lengths, part, codes.T, alpha=-2).argmin(1) for part in rows.split(_ROWS)]
-    chosen = torch.cat(parts) if parts else rows.new_zeros(0, dtype=torch.int64)
-    return _first_copies(codes)[chosen]
-
-
-def _first_copies(codes: Tensor) -> Tensor:
-    """(k, d) -> (k,): for each code the lowest index that holds the same. A matrix product rounds equal columns differently."""
+    chosen = torch.cat([torch.addmm(lengths, part, codes.T, alpha=-2).argmin(1) for part in rows.split(_ROWS)])
+    # A matrix product rounds equal columns differently: of each code the lowest index that holds the same.
     kinds = codes.unique(dim=0, return_inverse=True)[1]
     indices = torch.arange(len(codes), device=codes.device)
-    return torch.full_like(indices, len(codes)).scatter_reduce(0, kinds, indices, "amin")[kinds]
+    return torch.full_like(indices, len(codes)).scatter_reduce(0, kinds, indices, "amin")[kinds][chosen]
 
 
 def code_counts(tokens: Tensor, codebook_size: int) -> Tensor:
