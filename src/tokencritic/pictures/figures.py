@@ -90,9 +90,8 @@ def draw_tradeoff(rows: Sequence[Row], metrics: Sequence[str]) -> Figure:
 
 def pareto_front(rows: Sequence[Row], metric: str) -> list[Row]:
     """The rows that no other beats in FID (lower) without losing in the metric (higher), in the metric's order."""
-    best = sorted(rows, key=lambda row: (row["fid"], -row[metric]))
     front: list[Row] = []
-    for row in best:
+    for row in sorted(rows, key=lambda row: (row["fid"], -row[metric])):
         if not front or row[metric] > front[-1][metric]:
             front.append(row)
     return front
