@@ -75,8 +75,7 @@ class _Foreign(Part):
         return super().device if self.networks or self._device is None else torch.device(self._device)
 
     def fingerprint(self) -> str:
-        own = getattr(self.inner, "fingerprint", None)
-        return super().fingerprint() if own is None else own()
+        return self.inner.fingerprint() if hasattr(self.inner, "fingerprint") else super().fingerprint()
 
     def identity(self) -> str:
         return self.fingerprint() if hasattr(self.inner, "fingerprint") else type(self.inner).__name__
@@ -95,10 +94,8 @@ class _ForeignGenerator(_Foreign, MaskedGenerator):
             raise InputError(f"mask_id is {self._own_mask}, one of the codes {codes}")
 
     def __call__(self, masked_tokens: Tensor, labels: Tensor | None, /) -> Tensor:
-        tokens = masked_tokens
-        if (self._own_mask, self._first) != (self.mask_id, 0):
-            tokens = torch.where(tokens == self.mask_id, self._own_mask, tokens + self._first)
-        logits = self.inner(tokens, labels)
+        own_tokens = torch.where(masked_tokens == self.mask_id, self._own_mask, masked_tokens + self._first)
+        logits = self.inner(own_tokens, labels)
         size, last = self.codebook_size, self._first + self.codebook_size
         if logits.shape[:-1] != masked_tokens.shape or not (logits.shape[-1] == size or logits.shape[-1] >= last):
             right = (*masked_tokens.shape, size)

@@ -12,8 +12,6 @@ from tokencritic.cli.arguments import MODEL_HELP, load_model, make_parser, parse
 from tokencritic.errors import InputError
 
 if TYPE_CHECKING:
-    from PIL import Image
-
     from tokencritic.pipeline import TokenCriticPipeline
     from tokencritic.sampling.settings import SamplingSettings
     from tokencritic.sampling.trace import Trace
@@ -48,7 +46,7 @@ def main(arguments: list[str]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     if given.format == "png":
         files = [f"{given.seed + index:06}_class{label}.png" for index, label in enumerate(labels.tolist())]
-        in_grid: list[Image.Image] = []
+        in_grid = []
         for file, image in zip(files, itertools.chain.from_iterable(made), strict=True):
             save(image, folder / file)
             if len(in_grid) < _MOST_IN_GRID:

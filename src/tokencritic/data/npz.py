@@ -1,5 +1,6 @@
 """The arrays of an .npz, read without unpickling anything, and written."""
 
+import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,9 +20,9 @@ def arrays_of(file: Path) -> Iterator[Mapping[str, np.ndarray]]:
         opened = np.load(stream, allow_pickle=False)
         if not isinstance(opened, np.lib.npyio.NpzFile):
             raise InputError(f"{file} is a single array; expected an .npz, which holds arrays by name")
-        with opened:
-            for name in opened.zip.namelist():
-                with opened.zip.open(name) as member:
+        with opened, zipfile.ZipFile(stream) as archive:
+            for name in archive.namelist():
+                with archive.open(name) as member:
                     if member.read(len(np.lib.format.MAGIC_PREFIX)) != np.lib.format.MAGIC_PREFIX:
                         raise ValueError(f"{name.removesuffix('.npy')} is no array")
             yield opened

@@ -138,9 +138,7 @@ def to_picture(pixels: np.ndarray) -> Image.Image:
 def check_arrays(place: object, dtype: np.dtype, shape: tuple[int, ...], labels: np.ndarray | None) -> None:
     """Raises InputError unless an array of this type and shape holds images, and labels one integer for each of them."""
     if dtype != np.uint8 or len(shape) != 4 or shape[3] not in (1, 3) or 0 in shape:
-        raise InputError(
-            f"{place} holds images {dtype} {shape}; expected uint8 (n, h, w, c), c 1 or 3, and none of them 0"
-        )
+        raise InputError(f"{place} holds images {dtype} {shape}; expected uint8 (n, h, w, c), c 1 or 3, none of them 0")
     if labels is not None and (labels.shape != shape[:1] or labels.dtype.kind not in "iu"):
         found = f"{labels.dtype} {labels.shape}"
         raise InputError(f"{place} holds labels {found}; expected integers {shape[:1]}, one per image")

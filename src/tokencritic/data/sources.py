@@ -126,9 +126,7 @@ def _read_idx(folder: Path, split: str, what: str) -> np.ndarray:
         content = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
     magic, start = bytes([0, 0, 8, dimensions]), 4 + 4 * dimensions
     if content[:4] != magic:
-        raise InputError(
-            f"{file} starts with {content[:4].hex() or 'nothing'}; expected {magic.hex()}, idx bytes of {what}"
-        )
+        raise InputError(f"{file} starts with {content[:4].hex() or 'nothing'}; expected {magic.hex()}, idx of {what}")
     shape = np.frombuffer(content[4:start].ljust(start - 4, b"\0"), ">u4").tolist()
     if len(content) != start + math.prod(shape):
         raise InputError(f"{file} holds {len(content)} bytes; its header {shape} asks for {start + math.prod(shape)}")

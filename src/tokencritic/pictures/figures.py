@@ -146,7 +146,7 @@ def draw_calibration(held_out: Row) -> Figure:
 
 def draw_sampling(sampling: Mapping[str, Row]) -> Figure:
     """What happens step by step, for each sampler by its name."""
-    figure, panels = _new_figure(2, 2, sharey=False)
+    figure, panels = _new_figure(2, 2)
     mean, often, same, gain = panels.flat
     for sampler, report in sampling.items():
         row, steps = SAMPLERS[sampler], report["steps"]
@@ -169,13 +169,11 @@ def draw_sampling(sampling: Mapping[str, Row]) -> Figure:
     return _with_legend(figure, panels)
 
 
-def _new_figure(
-    rows: int, columns: int, *, sharey: bool = True, size: tuple[float, float] | None = None
-) -> tuple[Figure, np.ndarray]:
-    """A figure and its panels (rows, columns). size: in inches."""
+def _new_figure(rows: int, columns: int, size: tuple[float, float] | None = None) -> tuple[Figure, np.ndarray]:
+    """A figure and its panels (rows, columns), which share their y axis if there is one row. size: in inches."""
     size = size or (2.4 + 3.1 * columns, 0.6 + 2.9 * rows)
     figure = Figure(figsize=size, dpi=200, layout="constrained")
-    panels = figure.subplots(rows, columns, sharey=sharey, squeeze=False)
+    panels = figure.subplots(rows, columns, sharey=rows == 1, squeeze=False)
     for axes in panels.flat:
         axes.grid(color="#E0E0E0", linewidth=0.6)
         axes.set_axisbelow(True)

@@ -114,9 +114,10 @@ def step_panels(
     """Proposal, scores and hidden tokens of some images at some steps: (3, steps, images, h, w, 3) uint8."""
     which, grid = list(images), grid_of(tokenizer)
     pixels, size = decode_for_panels(torch.stack([step.proposal[which] for step in steps]), tokenizer, room)
-    empty = Image.new("RGB", size[::-1], NOT_SCORED)
-    if text_width(_EMPTY, _EMPTY_SIZE) < size[1]:
-        ImageDraw.Draw(empty).text((size[1] // 2, size[0] // 2), _EMPTY, FAINT_INK, font(_EMPTY_SIZE), anchor="mm")
+    height, width = size
+    empty = Image.new("RGB", (width, height), NOT_SCORED)
+    if text_width(_EMPTY, _EMPTY_SIZE) < width:
+        ImageDraw.Draw(empty).text((width // 2, height // 2), _EMPTY, FAINT_INK, font(_EMPTY_SIZE), anchor="mm")
     heat = np.tile(np.asarray(empty), (*pixels.shape[:2], 1, 1, 1))
     for place, step in enumerate(steps):
         if step.scores is not None:  # coloured before it is magnified: far fewer pixels
