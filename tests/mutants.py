@@ -292,8 +292,8 @@ MUTANTS = {
     ),
     "another generator's codes shifted": (
         "adapters.py",
-        "self._own_mask, tokens + self._first)",
-        "self._own_mask, tokens)",
+        "self._own_mask, masked_tokens + self._first)",
+        "self._own_mask, masked_tokens)",
         "tests/test_contracts.py",
     ),
     "another generator's mask among its codes": (

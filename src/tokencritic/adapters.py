@@ -28,12 +28,15 @@ def as_generator(
     """
     if isinstance(generator, MaskedGenerator):
         return generator
-    given = {"num_tokens": num_tokens, "codebook_size": codebook_size, "mask_id": mask_id, "num_classes": num_classes}
-    sizes = {name: _size(generator, name, value) for name, value in given.items()}
-    for name, value in sizes.items():
-        if value is None and name != "num_classes":
+    sizes = {"num_tokens": num_tokens, "codebook_size": codebook_size, "mask_id": mask_id, "num_classes": num_classes}
+    for name, given in sizes.items():
+        own = getattr(generator, name, None)
+        if given is not None and own not in (None, given):
+            raise InputError(f"{name} is {given} but the generator's is {own}")
+        sizes[name] = given if own is None else own
+        if sizes[name] is None and name != "num_classes":
             raise InputError(f"the generator has no attribute {name}; pass {name}= to as_generator")
-    return _ForeignGenerator(generator, **sizes, first_code=first_code)  # pyright: ignore[reportArgumentType]
+    return _ForeignGenerator(generator, sizes, first_code)
 
 
 def as_critic(critic: TokenCritic | Callable[..., Tensor]) -> TokenCritic:
@@ -56,17 +59,6 @@ def as_scorer(scorer: Scorer | Callable[[Proposal], Tensor]) -> Scorer:
     return scorer if isinstance(scorer, Scorer) else _FunctionScorer(scorer)
 
 
-def _size(part: Any, name: str, given: int | None) -> int | None:
-    own = getattr(part, name, None)
-    if given is not None and own is not None and given != own:
-        raise InputError(f"{name} is {given} but the generator's is {own}")
-    return given if own is None else own
-
-
-def _networks(part: Any) -> tuple[nn.Module, ...]:
-    return (part,) if isinstance(part, nn.Module) else ()
-
-
 class _Foreign(Part):
     """What all adapted parts share: the object inside, its modules, and its device and fingerprint if it has them."""
 
@@ -76,45 +68,34 @@ class _Foreign(Part):
 
     @property
     def networks(self) -> tuple[nn.Module, ...]:
-        return _networks(self.inner)
+        return (self.inner,) if isinstance(self.inner, nn.Module) else ()
 
     @property
     def device(self) -> torch.device:
         return super().device if self.networks or self._device is None else torch.device(self._device)
 
     def fingerprint(self) -> str:
-        own = getattr(self.inner, "fingerprint", None)
-        return super().fingerprint() if own is None else own()
+        return self.inner.fingerprint() if hasattr(self.inner, "fingerprint") else super().fingerprint()
 
     def identity(self) -> str:
         return self.fingerprint() if hasattr(self.inner, "fingerprint") else type(self.inner).__name__
 
 
 class _ForeignGenerator(_Foreign, MaskedGenerator):
-    def __init__(
-        self,
-        generator: Callable[..., Tensor],
-        num_tokens: int,
-        codebook_size: int,
-        mask_id: int,
-        num_classes: int | None,
-        first_code: int,
-    ) -> None:
+    def __init__(self, generator: Callable[..., Tensor], sizes: dict[str, Any], first_code: int) -> None:
         super().__init__(generator)
-        if first_code <= mask_id < first_code + codebook_size:
-            codes = f"{first_code} to {first_code + codebook_size - 1}"
-            raise InputError(
-                f"mask_id is {mask_id}, one of the codes {codes}; pass first_code= and codebook_size= that fit"
+        self.num_tokens, self.num_classes = sizes["num_tokens"], sizes["num_classes"] or 0
+        self.codebook_size = self.mask_id = sizes["codebook_size"]
+        self._own_mask, self._first = sizes["mask_id"], first_code
+        if self._first <= self._own_mask < self._first + self.codebook_size:
+            codes = (
+                f"{self._first} to {self._first + self.codebook_size - 1}; pass first_code= and codebook_size= that fit"
             )
-        self.num_tokens, self.codebook_size, self.mask_id = num_tokens, codebook_size, codebook_size
-        self.num_classes = num_classes or 0
-        self._own_mask, self._first = mask_id, first_code
+            raise InputError(f"mask_id is {self._own_mask}, one of the codes {codes}")
 
     def __call__(self, masked_tokens: Tensor, labels: Tensor | None, /) -> Tensor:
-        tokens = masked_tokens
-        if (self._own_mask, self._first) != (self.mask_id, 0):
-            tokens = torch.where(tokens == self.mask_id, self._own_mask, tokens + self._first)
-        logits = self.inner(tokens, labels)
+        own_tokens = torch.where(masked_tokens == self.mask_id, self._own_mask, masked_tokens + self._first)
+        logits = self.inner(own_tokens, labels)
         size, last = self.codebook_size, self._first + self.codebook_size
         if logits.shape[:-1] != masked_tokens.shape or not (logits.shape[-1] == size or logits.shape[-1] >= last):
             right = (*masked_tokens.shape, size)
@@ -138,15 +119,8 @@ class _ForeignTokenizer(_Foreign, ImageTokenizer):
         for name in ("encode", "decode", "num_tokens", "codebook_size", "image_size", "channels"):
             if not hasattr(tokenizer, name):
                 raise InputError(f"the tokenizer, a {type(tokenizer).__name__}, has no {name}")
-        self.num_tokens, self.codebook_size = tokenizer.num_tokens, tokenizer.codebook_size
-        self.image_size, self.channels = tokenizer.image_size, tokenizer.channels
+            setattr(self, name, getattr(tokenizer, name))
         self.grid, self.margin = getattr(tokenizer, "grid", None), getattr(tokenizer, "margin", 0)
-
-    def encode(self, images: Tensor) -> Tensor:
-        return self.inner.encode(images)
-
-    def decode(self, tokens: Tensor) -> Tensor:
-        return self.inner.decode(tokens)
 
 
 class _ForeignClassifier(_Foreign, ImageClassifier):
@@ -154,13 +128,6 @@ class _ForeignClassifier(_Foreign, ImageClassifier):
         return self.inner(images)
 
 
-class _FunctionScorer(Scorer):
-    def __init__(self, function: Callable[[Proposal], Tensor]) -> None:
-        self.function = function
-
-    @property
-    def networks(self) -> tuple[nn.Module, ...]:
-        return _networks(self.function)
-
+class _FunctionScorer(_Foreign, Scorer):
     def score(self, proposal: Proposal) -> Tensor:
-        return self.function(proposal)
+        return self.inner(proposal)

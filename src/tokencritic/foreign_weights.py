@@ -96,10 +96,6 @@ class _Unpickler(pickle.Unpickler):
         return torch.from_numpy(np.frombuffer(self.archive.read(f"{self.root}/data/{key}"), kind).copy())
 
 
-def _view(storage: Tensor, offset: int, size: tuple[int, ...], stride: tuple[int, ...], *_: Any) -> Tensor:
-    return storage.as_strided(size, stride, offset)
-
-
 def _number_type(code: str | bytes, *_flags: object) -> np.dtype:
     """`numpy.dtype` for numbers alone. The flags of old files (align, copy) are numbers that newer numpy warns about."""
     dtype = np.dtype(code.decode() if isinstance(code, bytes) else code)
@@ -125,7 +121,9 @@ _ALLOWED: dict[tuple[str, str], Callable[..., Any]] = {
     ("numpy.core.multiarray", "_reconstruct"): _empty_array,
     ("numpy._core.multiarray", "_reconstruct"): _empty_array,
     ("_codecs", "encode"): _latin1_bytes,
-    ("torch._utils", "_rebuild_tensor_v2"): _view,
+    ("torch._utils", "_rebuild_tensor_v2"): lambda storage, first, size, stride, *_: storage.as_strided(
+        size, stride, first
+    ),
     ("collections", "OrderedDict"): dict,
     ("torch", "FloatStorage"): np.float32,
     ("torch", "HalfStorage"): np.float16,

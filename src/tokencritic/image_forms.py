@@ -31,9 +31,8 @@ def read_picture(
         try:
             return read_image(file, most_pixels, formats)
         except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-            raise InputError(
-                f"{name} is too large: at most {most_pixels or Image.MAX_IMAGE_PIXELS} pixels are taken"
-            ) from error
+            most = most_pixels or Image.MAX_IMAGE_PIXELS
+            raise InputError(f"{name} is too large: at most {most} pixels are taken") from error
         except BROKEN as error:
             reason = (error.strerror if isinstance(error, OSError) else None) or reason_of(error)
             if isinstance(error, Image.UnidentifiedImageError):  # its message holds the address of the stream

@@ -58,23 +58,6 @@ def test_empty_class_folder(tmp_path: Path) -> None:
         open_source(tmp_path)
 
 
-@pytest.mark.parametrize("place", ["LOC_synset_mapping.txt", "data/words.txt"])
-def test_synset_names(tmp_path: Path, place: str) -> None:
-    for name in ("n01440764", "n02012849", "n03126707", "n99999999"):
-        save(tmp_path / "data/train" / name / "1.JPEG")
-    mark = "\t" if place.endswith("words.txt") else " "
-    lines = ["n01440764{}tench, Tinca tinca", "n02012849{}crane", "n03126707{}crane"]
-    (tmp_path / place).write_text("\n".join(line.format(mark) for line in lines) + "\n")
-    expected = ("tench, Tinca tinca", "crane (n02012849)", "crane (n03126707)", "n99999999")
-    assert open_source(tmp_path / "data").class_names == expected
-
-
-def test_synset_file_leaves_other_names_alone(tmp_path: Path) -> None:
-    save(tmp_path / "cat/1.png")
-    (tmp_path / "words.txt").write_text("cat feline\n")
-    assert open_source(tmp_path).class_names == ("cat",)
-
-
 @pytest.mark.parametrize(
     ("mode", "color", "suffix", "expected_mode", "expected"),
     [

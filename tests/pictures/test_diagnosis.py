@@ -11,7 +11,6 @@ from PIL import Image
 from tokencritic.evaluation.diagnosis import Judged, held_out_report
 from tokencritic.pictures.figures import (
     diagnosis_figures,
-    draw_auc,
     draw_calibration,
     draw_sampling,
     draw_scores,
@@ -67,28 +66,6 @@ def test_histograms_are_shares_of_each_kind_of_token(held_out):
     assert figure.axes[1].get_title() == "25 to 50 % hidden, 10 images"
 
 
-def test_auc_is_drawn_for_each_bin_and_left_out_where_it_is_not_known(held_out):
-    figure = draw_auc(held_out["by_ratio"])
-    hidden, changed, redrawn = (lines(axes) for axes in figure.axes)
-    every, one_image, critic = (f"critic, tokens {text}" for text in ("of all images", "of one image", "resampled"))
-    confidence = "generator's confidence, tokens resampled"
-    assert names(figure) == [every, one_image, critic, confidence]
-    cases = [
-        (hidden[every], "auc", "masked"),
-        (hidden[one_image], "auc_within_image", "masked"),
-        (changed[every], "auc", "changed"),
-        (changed[one_image], "auc_within_image", "changed"),
-        (redrawn[critic], "auc_of_resampled", "critic"),
-        (redrawn[confidence], "auc_of_resampled", "confidence"),
-    ]
-    for points, measure, name in cases:
-        expected = [section[measure][name] for section in held_out["by_ratio"]]
-        assert math.isnan(expected[2])
-        assert [point[1] for point in points] == pytest.approx(expected, nan_ok=True)
-    ticks = [text.get_text() for text in figure.axes[0].get_xticklabels()]
-    assert ticks == ["0 to 25", "25 to 50", "50 to 75", "75 to 100"]
-
-
 def test_reliability_curves_have_the_bins_that_hold_tokens(held_out):
     figure = draw_calibration(held_out)
     for axes, target in zip(figure.axes, ("masked", "changed"), strict=True):
@@ -118,7 +95,7 @@ def test_sampling_is_drawn_step_by_step(missing):
 def test_all_figures_are_written(held_out, tmp_path):
     sampling = {"critic": sampler_report(outcome(3, 0.5, 0.3), math.nan)}
     written = diagnosis_figures(held_out, sampling, tmp_path, "so measured")
-    assert [path.name for path in written] == ["scores.png", "auc.png", "calibration.png", "sampling.png"]
+    assert [path.name for path in written] == ["scores.png", "calibration.png", "sampling.png"]
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(path.name for path in written)
     for path in written:
         with Image.open(path) as picture:
@@ -128,8 +105,4 @@ def test_all_figures_are_written(held_out, tmp_path):
 
 def test_what_was_read_from_json_is_drawn_too(held_out):
     from_json = json.loads(json.dumps(held_out).replace("NaN", "null"))
-    for draw in (draw_auc, draw_scores):
-        same, again = (draw(some["by_ratio"]) for some in (held_out, from_json))
-        for one, other in zip(same.axes, again.axes, strict=True):
-            assert str(lines(one)) == str(lines(other))
     assert lines(draw_calibration(from_json).axes[0]) == lines(draw_calibration(held_out).axes[0])

@@ -8,7 +8,6 @@ from tokencritic.tokenizers.quantizer import (
     CodebookUpkeep,
     Quantizer,
     code_counts,
-    nearest_codes,
     perplexity,
 )
 
@@ -19,6 +18,13 @@ def in_use(quantizer: Quantizer, **settings: float) -> CodebookUpkeep:
     upkeep.counts.fill_(1.0)
     upkeep.sums.copy_(quantizer.codebook.detach())
     return upkeep
+
+
+def nearest_codes(rows: torch.Tensor, codes: torch.Tensor) -> torch.Tensor:
+    """(m, d) and (k, d) -> (m,): what a quantizer of these codes takes the rows for."""
+    quantizer = Quantizer(*codes.shape)
+    quantizer.codebook.data.copy_(codes)
+    return quantizer.nearest(rows.T[None, :, :, None])[0]
 
 
 def rng(seed: int = 0) -> torch.Generator:

@@ -13,24 +13,22 @@ _MOST_IN_GRID, _MOST_COLUMNS = 64, 8
 def main(arguments: list[str]) -> None:
     given = _parse(arguments)
     boxes = [_whole_numbers("--region", text, "LEFT,TOP,RIGHT,BOTTOM") for text in given.region or ()]
-    shift = _whole_numbers("--shift", given.shift, "DX,DY") if given.shift is not None else None
+    shift = _whole_numbers("--shift", given.shift, "DX,DY")
 
     from PIL import Image
 
     from tokencritic.image_forms import read_picture, to_images, to_pil
     from tokencritic.pictures.grids import image_grid, save
     from tokencritic.pictures.panels import decode, hidden_panels
-    from tokencritic.pipeline import Given
     from tokencritic.tokenizers.regions import grid_of, move, pixels_in, tokens_touched
 
     file = Path(given.image)
     pipe = load_model(given)
     tokenizer = pipe.tokenizer
     region = pixels_in(boxes, tokenizer.image_size)  # pyright: ignore[reportArgumentType]
-    image = moved = to_images(read_picture(file, str(file)), tokenizer.image_size, tokenizer.channels)
-    if shift is not None:
-        moved, empty = move(image, *shift)
-        region |= empty
+    image = to_images(read_picture(file, str(file)), tokenizer.image_size, tokenizer.channels)
+    moved, empty = move(image, *shift)
+    region |= empty
     if not region.any():
         raise InputError("there is nothing to sample; give a --region, or move the image with --shift")
     resampled = tokens_touched(region, tokenizer)
@@ -38,10 +36,9 @@ def main(arguments: list[str]) -> None:
     asked = given.classes is None
     labels = pipe.classify(pipe.encode(image)) if asked else pipe.labels(given.classes, called="--classes")
     labels = labels.expand(given.num) if len(labels) == 1 else labels
-    tokens = pipe.encode(moved)
-    start, settings = Given(tokens.expand(given.num, -1), region=resampled), pipe.settings(**settings_of(given))
-    made = pipe.sample_tokens(labels, given.seed, settings, start, batch_size=given.batch_size)
-    edited, names = pipe.images(made, batch_size=given.batch_size), pipe.names(labels.tolist())
+    tokens, names = pipe.encode(moved), pipe.names(labels.tolist())
+    options = {"seed": given.seed, "batch_size": given.batch_size, **settings_of(given)}
+    edited = pipe.edit(tokens.expand(given.num, -1), resampled, labels.tolist(), **options)
 
     folder = Path(given.out)
     folder.mkdir(parents=True, exist_ok=True)
@@ -72,7 +69,7 @@ def _parse(arguments: list[str]) -> Namespace:
     text = "a box to resample, without its right column and bottom row; may be given several times"
     parser.add_argument("--region", action="append", metavar="LEFT,TOP,RIGHT,BOTTOM", help=text)
     text = "move the image right and down, or by negative numbers left and up, and sample what becomes empty"
-    parser.add_argument("--shift", metavar="DX,DY", help=text)
+    parser.add_argument("--shift", default="0,0", metavar="DX,DY", help=text)
     text = "a number or name, one for all results or one for each; the classifier decides by default"
     parser.add_argument("--classes", nargs="+", metavar="C", help=text)
     parser.add_argument("--num", type=int, default=4, help="how many results")

@@ -12,8 +12,6 @@ from tokencritic.cli.arguments import MODEL_HELP, load_model, make_parser, parse
 from tokencritic.errors import InputError
 
 if TYPE_CHECKING:
-    from PIL import Image
-
     from tokencritic.pipeline import TokenCriticPipeline
     from tokencritic.sampling.settings import SamplingSettings
     from tokencritic.sampling.trace import Trace
@@ -25,6 +23,7 @@ def main(arguments: list[str]) -> None:
     given = _parse(arguments)
 
     from tokencritic.interop.adm import write_samples
+    from tokencritic.pictures.grids import image_grid, save
     from tokencritic.pictures.steps import MOST_IMAGES, run_of, write_steps
     from tokencritic.progress import Progress
 
@@ -46,7 +45,15 @@ def main(arguments: list[str]) -> None:
     made = itertools.chain([next(made)], made)  # whatever is wrong shows before a folder is made
     folder.mkdir(parents=True, exist_ok=True)
     if given.format == "png":
-        _write_pictures(folder, given.seed, labels.tolist(), itertools.chain.from_iterable(made), pipe)
+        files = [f"{given.seed + index:06}_class{label}.png" for index, label in enumerate(labels.tolist())]
+        in_grid = []
+        for file, image in zip(files, itertools.chain.from_iterable(made), strict=True):
+            save(image, folder / file)
+            if len(in_grid) < _MOST_IN_GRID:
+                in_grid.append(image)
+        save(image_grid(in_grid, names=pipe.names(labels[: len(in_grid)].tolist())), folder / "grid.png")
+        if others := {path.name for path in folder.glob("*_class*.png")} - {*files}:
+            print(f"note: {folder} holds {len(others)} images of an earlier run too")
         written = f"{given.num} images and grid.png to {folder}"
     else:
         write_samples(folder / "samples.npz", made, labels)
@@ -100,20 +107,3 @@ def _traced(
             raise InputError("--compare is for a sampler that re-masks visible tokens, such as critic or inline")
         runs.insert(0, (pipe.sampling.at_nfe("confidence", pipe.nfe(settings)), Trace()))
     return runs
-
-
-def _write_pictures(
-    folder: Path, seed: int, labels: list[int], images: "Iterator[Image.Image]", pipe: "TokenCriticPipeline"
-) -> None:
-    """Write each image and the grid."""
-    from tokencritic.pictures.grids import image_grid, save
-
-    files = [f"{seed + index:06}_class{label}.png" for index, label in enumerate(labels)]
-    shown: list[Image.Image] = []
-    for file, image in zip(files, images, strict=True):
-        save(image, folder / file)
-        if len(shown) < _MOST_IN_GRID:
-            shown.append(image)
-    save(image_grid(shown, names=pipe.names(labels[: len(shown)])), folder / "grid.png")
-    if others := {path.name for path in folder.glob("*_class*.png")} - {*files}:
-        print(f"note: {folder} holds {len(others)} images of an earlier run too")

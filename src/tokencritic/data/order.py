@@ -44,10 +44,5 @@ class ExampleOrder:
 
     def batch(self, step: int) -> np.ndarray:
         """The examples of a step: int64 (batch_size,)."""
-        pieces, place, wanted = [], step * self.batch_size, self.batch_size
-        while wanted:
-            epoch, offset = divmod(place, self.num_examples)
-            piece = self._permutation(epoch)[offset : offset + wanted]
-            pieces.append(piece)
-            place, wanted = place + len(piece), wanted - len(piece)
-        return np.concatenate(pieces)
+        epochs, places = np.divmod(step * self.batch_size + np.arange(self.batch_size), self.num_examples)
+        return np.concatenate([self._permutation(int(epoch))[places[epochs == epoch]] for epoch in np.unique(epochs)])

@@ -2,9 +2,7 @@
 
 import hashlib
 import os
-import re
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -21,9 +19,6 @@ _LOOKED_AT = 16  # images of a source that are opened to see whether any of them
 _SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".jp2")
 _SPLITS = {"train": ("train",), "test": ("val", "validation", "valid", "test")}
 _OWN_SAMPLE = re.compile(r"\d+_class(\d+)\.png")  # as `token-critic sample` names its images
-_SYNSET = re.compile(r"n\d{8}")
-_SYNSET_FILES = ("LOC_synset_mapping.txt", "synset_words.txt", "words.txt")
-_PARENTS_SEARCHED = 3  # the usual archive has its mapping beside ILSVRC/Data/CLS-LOC
 
 
 class Source(ABC):
@@ -140,7 +135,7 @@ def open_class_folders(path: Path, split: str, max_corrupt: int) -> FolderSource
         if not found:
             raise InputError(f"{folder / name} holds no image; remove the class folder or fill it")
     labels = np.repeat(np.arange(len(classes), dtype=np.int64), [len(found) for found in files])
-    source = FolderSource(folder, [file for found in files for file in found], labels, _names(path, classes), split)
+    source = FolderSource(folder, [file for found in files for file in found], labels, tuple(classes), split)
     source.max_corrupt = max_corrupt
     return source
 
@@ -163,9 +158,7 @@ def to_picture(pixels: np.ndarray) -> Image.Image:
 def check_arrays(place: object, dtype: np.dtype, shape: tuple[int, ...], labels: np.ndarray | None) -> None:
     """Raises InputError unless an array of this type and shape holds images, and labels one integer for each of them."""
     if dtype != np.uint8 or len(shape) != 4 or shape[3] not in (1, 3) or 0 in shape:
-        raise InputError(
-            f"{place} holds images {dtype} {shape}; expected uint8 (n, h, w, c), c 1 or 3, and none of them 0"
-        )
+        raise InputError(f"{place} holds images {dtype} {shape}; expected uint8 (n, h, w, c), c 1 or 3, none of them 0")
     if labels is not None and (labels.shape != shape[:1] or labels.dtype.kind not in "iu"):
         found = f"{labels.dtype} {labels.shape}"
         raise InputError(f"{place} holds labels {found}; expected integers {shape[:1]}, one per image")
@@ -220,10 +213,8 @@ def _split_folder(folder: Path, split: str) -> Path:
 
 
 def _class_folders(folder: Path) -> list[str]:
-    if not folder.is_dir():
-        return []
-    with os.scandir(folder) as entries:
-        return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+    entries = folder.iterdir() if folder.is_dir() else ()
+    return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
 
 
 def _image_files(folder: Path, name: str) -> list[str]:
@@ -233,20 +224,3 @@ def _image_files(folder: Path, name: str) -> list[str]:
         relative = Path(place).relative_to(folder).as_posix()
         found += [f"{relative}/{file}" for file in files if file.lower().endswith(_SUFFIXES) and file[0] != "."]
     return sorted(found)
-
-
-def _names(folder: Path, classes: list[str]) -> tuple[str, ...]:
-    """The folders' names; ImageNet's synset ids become words where a list of them lies in the folder or above it."""
-    if not all(_SYNSET.fullmatch(name) for name in classes):
-        return tuple(classes)
-    places = [folder, *list(folder.resolve().parents)[:_PARENTS_SEARCHED]]
-    lists = [place / name for place in places for name in _SYNSET_FILES if (place / name).is_file()]
-    if not lists:
-        return tuple(classes)
-    lines = lists[0].read_text(encoding="utf-8", errors="replace").splitlines()
-    words = {parts[0]: parts[1].strip() for line in lines if len(parts := line.split(maxsplit=1)) == 2}
-    names = [words.get(name, name) for name in classes]
-    often = Counter(names)  # ImageNet has two cranes, and a name must say which class it means
-    return tuple(
-        name if often[name] == 1 else f"{name} ({synset})" for name, synset in zip(names, classes, strict=True)
-    )

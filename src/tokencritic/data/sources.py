@@ -126,9 +126,7 @@ def _read_idx(folder: Path, split: str, what: str) -> np.ndarray:
         content = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
     magic, start = bytes([0, 0, 8, dimensions]), 4 + 4 * dimensions
     if content[:4] != magic:
-        raise InputError(
-            f"{file} starts with {content[:4].hex() or 'nothing'}; expected {magic.hex()}, idx bytes of {what}"
-        )
+        raise InputError(f"{file} starts with {content[:4].hex() or 'nothing'}; expected {magic.hex()}, idx of {what}")
     shape = np.frombuffer(content[4:start].ljust(start - 4, b"\0"), ">u4").tolist()
     if len(content) != start + math.prod(shape):
         raise InputError(f"{file} holds {len(content)} bytes; its header {shape} asks for {start + math.prod(shape)}")
@@ -145,8 +143,7 @@ def _find_cifar(folder: Path) -> tuple[Path, str] | None:
 
 
 def _open_cifar(folder: Path, kind: str, split: str) -> ArraySource:
-    read = {"cifar-sheets": _read_sheet, "cifar-batches-py": _read_pickle, "cifar-batches-bin": _read_records}[kind]
-    batches = [read(folder / f"{name}{_CIFAR_SUFFIXES[kind]}") for name in _CIFAR_BATCHES[split]]
+    batches = [_read_cifar(folder / f"{name}{_CIFAR_SUFFIXES[kind]}", kind) for name in _CIFAR_BATCHES[split]]
     images, labels = (np.concatenate(arrays) for arrays in zip(*batches, strict=True))
     if kind == "cifar-sheets":
         file = folder / f"{split}_lables.json"  # the published package spells it so
@@ -155,34 +152,25 @@ def _open_cifar(folder: Path, kind: str, split: str) -> ArraySource:
     return ArraySource(images, labels, _CIFAR_NAMES, kind, split, str(folder))
 
 
-def _read_sheet(file: Path) -> tuple[np.ndarray, np.ndarray]:
-    """A sheet of 1024 pixels a row: each row is one image. It has no labels."""
-    with reading(file, "a whole PNG"), Image.open(file) as sheet:
-        if sheet.width != _PIXELS or sheet.mode != "RGB":
-            raise InputError(f"{file} is {sheet.mode}, {sheet.width} wide; a sheet is RGB, {_PIXELS} wide")
-        return np.asarray(sheet).reshape(-1, 32, 32, 3), np.empty(0, np.int64)
-
-
-def _read_pickle(file: Path) -> tuple[np.ndarray, np.ndarray]:
+def _read_cifar(file: Path, kind: str) -> tuple[np.ndarray, np.ndarray]:
+    """Images (n, 32, 32, 3) and labels, of which a sheet has none. Batches hold a red, a green and a blue plane each."""
+    if kind == "cifar-sheets":
+        with reading(file, "a whole PNG"), Image.open(file) as sheet:
+            if sheet.width != _PIXELS or sheet.mode != "RGB":  # a row is an image
+                raise InputError(f"{file} is {sheet.mode}, {sheet.width} wide; a sheet is RGB, {_PIXELS} wide")
+            return np.asarray(sheet).reshape(-1, 32, 32, 3), np.empty(0, np.int64)
     with reading(file, "a CIFAR-10 batch"):
-        batch: dict[Any, Any] = read_pickled_arrays(file.read_bytes())
-        values = {key.decode() if isinstance(key, bytes) else key: value for key, value in batch.items()}
-        return _from_planes(np.asarray(values["data"])), np.array(values["labels"])
-
-
-def _read_records(file: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Records of one label byte and 3072 pixel bytes."""
-    with reading(file, "a CIFAR-10 batch"):
-        content = np.frombuffer(file.read_bytes(), np.uint8)
-    if content.size == 0 or content.size % (1 + 3 * _PIXELS):
-        raise InputError(f"{file} holds {content.size} bytes; expected a multiple of {1 + 3 * _PIXELS}")
-    records = content.reshape(-1, 1 + 3 * _PIXELS)
-    return _from_planes(records[:, 1:]), records[:, 0]
-
-
-def _from_planes(data: np.ndarray) -> np.ndarray:
-    """(n, 3072) with a red, a green and a blue plane -> (n, 32, 32, 3)."""
-    return np.ascontiguousarray(data.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
+        if kind == "cifar-batches-py":
+            batch: dict[Any, Any] = read_pickled_arrays(file.read_bytes())
+            values = {key.decode() if isinstance(key, bytes) else key: value for key, value in batch.items()}
+            planes, labels = np.asarray(values["data"]), np.array(values["labels"])
+        else:
+            content = np.frombuffer(file.read_bytes(), np.uint8)
+            if content.size == 0 or content.size % (1 + 3 * _PIXELS):
+                raise InputError(f"{file} holds {content.size} bytes; expected a multiple of {1 + 3 * _PIXELS}")
+            records = content.reshape(-1, 1 + 3 * _PIXELS)
+            planes, labels = records[:, 1:], records[:, 0]
+        return np.ascontiguousarray(planes.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)), labels
 
 
 def _numbered_classes(*labels: np.ndarray) -> tuple[str, ...]:

@@ -25,8 +25,6 @@ TOKEN_TYPE = np.dtype("<u2")
 LABEL_TYPE = np.dtype("<i4")
 CROPS = "passes"  # the stored name of how many rows each image has
 
-_ROWS_CHECKED_AT_ONCE = 2**16
-
 
 @dataclass(frozen=True, eq=False)
 class TokenArrays:
@@ -113,5 +111,4 @@ def _read(place: Path) -> tuple[dict[str, Any], list[tuple[Path, np.ndarray]]]:
 def _check(file: Path, array: np.ndarray, dtype: np.dtype, shape: tuple[int, ...], limit: int) -> None:
     if array.dtype != dtype or array.shape != shape:
         raise InputError(f"{file} holds {array.dtype} {array.shape}; the {FACTS} beside it says {dtype} {shape}")
-    for start in range(0, len(array), _ROWS_CHECKED_AT_ONCE):
-        check_range(str(file), array[start : start + _ROWS_CHECKED_AT_ONCE], limit)
+    check_range(str(file), array, limit)

@@ -16,6 +16,7 @@ from tokencritic.errors import InputError, check_at_least
 from tokencritic.randomness import crop_uniforms
 
 Crop = Literal["center", "random"]
+Images = Sequence[Image.Image] | np.ndarray
 
 # Boxes tried before the middle of the image is taken. Of an image's 24 uniforms each box takes two, its place two, one is spare
 # and the very last flips.
@@ -46,12 +47,7 @@ class Preprocess:
             raise InputError(f"crop is {self.crop!r}; choose one of center, random")
 
     def batch(
-        self,
-        images: Sequence[Image.Image] | np.ndarray,
-        indices: Sequence[int] | np.ndarray,
-        *,
-        seed: int = 0,
-        crop_number: int = 0,
+        self, images: Images, indices: Sequence[int] | np.ndarray, *, seed: int = 0, crop_number: int = 0
     ) -> Tensor:
         """Several images, or one array uint8 (b, h, w, c) -> uint8 (b, c, size, size). indices: the examples' numbers."""
         draws = crop_uniforms(indices, seed, crop_number)
@@ -65,7 +61,7 @@ class Preprocess:
             pixels = np.where(draws[:, -1, None, None, None] < 0.5, pixels[:, :, ::-1], pixels)
         return torch.from_numpy(np.array(pixels.transpose(0, 3, 1, 2), order="C"))
 
-    def _resize_each(self, images: Sequence[Image.Image] | np.ndarray, draws: np.ndarray) -> np.ndarray:
+    def _resize_each(self, images: Images, draws: np.ndarray) -> np.ndarray:
         images = [to_picture(image) if isinstance(image, np.ndarray) else image for image in images]
         mode = "L" if self.channels == 1 else "RGB"
         if mode == "L":

@@ -36,9 +36,7 @@ class Checkpoint:
             raise InputError(f"{self.file} is not a checkpoint of this kind: it has no array {name}")
         shape = tuple(self.arrays[name].shape)
         if len(shape) != dimensions or 0 in shape:
-            raise InputError(
-                f"{self.file} has {name} of shape {shape}; expected {dimensions} dimensions, none of them 0"
-            )
+            raise InputError(f"{self.file} has {name} of shape {shape}; expected {dimensions} dimensions, all above 0")
         return shape
 
     def count(self, pattern: str) -> int:

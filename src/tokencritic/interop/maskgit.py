@@ -52,7 +52,24 @@ def import_generator(file: str | Path, codebook_size: int) -> Generator:
     codebook_size: the tokenizer's; the file knows only codes and classes together.
     """
     checkpoint = Checkpoint(file, read_flax(file))
-    sizes = _generator_sizes(checkpoint, codebook_size)
+    vocabulary, width = checkpoint.shape("Embed_0.word_embeddings.embedding", 2)
+    positions, _ = checkpoint.shape("Embed_0.position_embeddings.embedding", 2)
+    _, heads, _ = checkpoint.shape("TransformerLayer_0.Attention_0.self_attention.query.kernel", 3)
+    _, mlp_width = checkpoint.shape("TransformerLayer_0.Mlp_0.intermediate_output.kernel", 2)
+    if not 1 <= codebook_size <= vocabulary - 2:  # the rest is at least one class, and the mask
+        raise InputError(
+            f"codebook_size is {codebook_size}; {file} has {vocabulary} words for codes, classes and the mask: "
+            f"give the tokenizer's, from 1 to {vocabulary - 2}"
+        )
+    sizes = {
+        "num_tokens": positions - 1,
+        "codebook_size": codebook_size,
+        "num_classes": vocabulary - codebook_size - 1,
+        "width": width,
+        "layers": checkpoint.count(r"TransformerLayer_(\d+)\."),
+        "heads": heads,
+        "mlp_width": mlp_width,
+    }
     return checkpoint.build(Generator, sizes, partial(_generator_origin, sizes))
 
 
@@ -62,29 +79,17 @@ def import_tokenizer(file: str | Path, image_size: int | None = None) -> VQGAN:
     image_size: of the images it is for. The convolutions fit any, so the file does not tell; 256 without it.
     """
     checkpoint = Checkpoint(file, read_flax(file))
-    sizes = _tokenizer_sizes(checkpoint, image_size)
+    codes, code_width = checkpoint.shape("quantizer.codebook", 2)
+    _, _, channels, filters = checkpoint.shape("encoder.Conv_0.kernel", 4)
+    levels = checkpoint.count(r"decoder\.Conv_(\d+)\.") - 1  # one at either end and one between two levels
+    blocks = checkpoint.count(r"encoder\.ResBlock_(\d+)\.")
+    if levels < 1 or blocks % (levels + 1) or not blocks:
+        raise InputError(f"{file} has {blocks} encoder blocks, which do not fill {levels} levels and the middle evenly")
+    blocks //= levels + 1
+    widths = [checkpoint.shape(f"encoder.ResBlock_{i * blocks}.Conv_0.kernel", 4)[3] for i in range(levels)]
+    sizes: dict[str, Any] = {"channels": channels, "blocks": blocks, "codebook_size": codes, "code_width": code_width}
+    sizes |= checkpoint.levels(filters, widths, image_size)
     return checkpoint.build(VQGAN, sizes, partial(_tokenizer_origin, sizes))
-
-
-def _generator_sizes(checkpoint: Checkpoint, codebook_size: int) -> dict[str, Any]:
-    vocabulary, width = checkpoint.shape("Embed_0.word_embeddings.embedding", 2)
-    positions, _ = checkpoint.shape("Embed_0.position_embeddings.embedding", 2)
-    _, heads, _ = checkpoint.shape("TransformerLayer_0.Attention_0.self_attention.query.kernel", 3)
-    _, mlp_width = checkpoint.shape("TransformerLayer_0.Mlp_0.intermediate_output.kernel", 2)
-    if not 1 <= codebook_size <= vocabulary - 2:  # the rest is at least one class, and the mask
-        raise InputError(
-            f"codebook_size is {codebook_size}; {checkpoint.file} has {vocabulary} words for codes, classes and the mask: "
-            f"give the tokenizer's, from 1 to {vocabulary - 2}"
-        )
-    return {
-        "num_tokens": positions - 1,
-        "codebook_size": codebook_size,
-        "num_classes": vocabulary - codebook_size - 1,
-        "width": width,
-        "layers": checkpoint.count(r"TransformerLayer_(\d+)\."),
-        "heads": heads,
-        "mlp_width": mlp_width,
-    }
 
 
 def _generator_origin(sizes: dict[str, Any], ours: str, shape: tuple[int, ...]) -> Origin:
@@ -108,20 +113,6 @@ def _generator_origin(sizes: dict[str, Any], ours: str, shape: tuple[int, ...]) 
     if (name, tensor) == ("out", "weight"):
         return Origin({f"{theirs}.{_IN_LAYER[name]}.kernel": (*split, width)}, lambda kernel: kernel.flatten(0, 1).T)
     return _layer_origin(f"{theirs}.{_IN_LAYER[name]}", tensor, shape)
-
-
-def _tokenizer_sizes(checkpoint: Checkpoint, image_size: int | None) -> dict[str, Any]:
-    codes, code_width = checkpoint.shape("quantizer.codebook", 2)
-    _, _, channels, filters = checkpoint.shape("encoder.Conv_0.kernel", 4)
-    levels = checkpoint.count(r"decoder\.Conv_(\d+)\.") - 1  # one at either end and one between two levels
-    blocks = checkpoint.count(r"encoder\.ResBlock_(\d+)\.")
-    if levels < 1 or blocks % (levels + 1) or not blocks:
-        uneven = f"{blocks} encoder blocks, which do not fill {levels} levels and the middle evenly"
-        raise InputError(f"{checkpoint.file} has {uneven}")
-    blocks //= levels + 1
-    widths = [checkpoint.shape(f"encoder.ResBlock_{i * blocks}.Conv_0.kernel", 4)[3] for i in range(levels)]
-    sizes = {"channels": channels, "blocks": blocks, "codebook_size": codes, "code_width": code_width}
-    return sizes | checkpoint.levels(filters, widths, image_size)
 
 
 def _tokenizer_origin(sizes: dict[str, Any], ours: str, shape: tuple[int, ...]) -> Origin:

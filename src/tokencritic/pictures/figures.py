@@ -31,12 +31,6 @@ _KINDS = {
     "equal": ("resampled, equal to the original", GREEN, ":"),
 }
 _GROUPS = {"remasked": ("re-masked", "o-"), "resampled": ("resampled at once", "s--"), "kept": ("kept", "^:")}
-_JUDGES = {
-    "auc": ("critic, tokens of all images", BLACK, "D:"),
-    "auc_within_image": ("critic, tokens of one image", BLUE, "o-"),
-    "critic": ("critic, tokens resampled", BLUE, "^-."),
-    "confidence": ("generator's confidence, tokens resampled", VERMILION, "s--"),
-}
 _TARGETS = {"masked": "share that was not hidden", "changed": "share with the original's code"}
 _RATIO_SHADES, _RATIO_MARKERS = (90, 140, 190, 245), "sD^v"
 
@@ -63,7 +57,6 @@ def diagnosis_figures(held_out: Row, sampling: Mapping[str, Row], folder: Path, 
     """
     figures = {
         "scores.png": draw_scores(held_out["by_ratio"]),
-        "auc.png": draw_auc(held_out["by_ratio"]),
         "calibration.png": draw_calibration(held_out),
         "sampling.png": draw_sampling(sampling),
     }
@@ -97,9 +90,8 @@ def draw_tradeoff(rows: Sequence[Row], metrics: Sequence[str]) -> Figure:
 
 def pareto_front(rows: Sequence[Row], metric: str) -> list[Row]:
     """The rows that no other beats in FID (lower) without losing in the metric (higher), in the metric's order."""
-    best = sorted(rows, key=lambda row: (row["fid"], -row[metric]))
     front: list[Row] = []
-    for row in best:
+    for row in sorted(rows, key=lambda row: (row["fid"], -row[metric])):
         if not front or row[metric] > front[-1][metric]:
             front.append(row)
     return front
@@ -132,27 +124,6 @@ def draw_scores(sections: Sequence[Row]) -> Figure:
     return _with_legend(figure, panels)
 
 
-def draw_auc(sections: Sequence[Row]) -> Figure:
-    """How well tokens are told apart at each mask ratio. sections: `by_ratio`."""
-    both = ("auc", "auc_within_image")
-    drawn = {
-        "was it hidden?": [(judge, judge, "masked") for judge in both],
-        "has it another code?": [(judge, judge, "changed") for judge in both],
-        "resampled: has it another code?": [(judge, "auc_of_resampled", judge) for judge in ("critic", "confidence")],
-    }
-    figure, panels = _new_figure(1, len(drawn))
-    for axes, (title, lines) in zip(panels[0], drawn.items(), strict=True):
-        for judge, metric, name in lines:
-            label, colour, style = _JUDGES[judge]
-            values = np.array([one[metric][name] for one in sections], float)  # None, as JSON has it, becomes NaN
-            axes.plot(range(len(sections)), values, style, color=colour, label=label)
-        axes.axhline(0.5, color="#808080", linewidth=0.8)  # by chance
-        axes.set_xticks(range(len(sections)), [_range(one) for one in sections])
-        _label(axes, title, "tokens hidden, in per cent")
-    panels[0][0].set_ylabel("AUC (0.5: chance, 1: never wrong)")
-    return _with_legend(figure, panels)
-
-
 def draw_calibration(held_out: Row) -> Figure:
     """Reliability curves against both targets, over all images and by mask ratio. held_out: as `held_out_report` gives it."""
     figure, panels = _new_figure(1, len(_TARGETS))
@@ -175,7 +146,7 @@ def draw_calibration(held_out: Row) -> Figure:
 
 def draw_sampling(sampling: Mapping[str, Row]) -> Figure:
     """What happens step by step, for each sampler by its name."""
-    figure, panels = _new_figure(2, 2, sharey=False)
+    figure, panels = _new_figure(2, 2)
     mean, often, same, gain = panels.flat
     for sampler, report in sampling.items():
         row, steps = SAMPLERS[sampler], report["steps"]
@@ -198,13 +169,11 @@ def draw_sampling(sampling: Mapping[str, Row]) -> Figure:
     return _with_legend(figure, panels)
 
 
-def _new_figure(
-    rows: int, columns: int, *, sharey: bool = True, size: tuple[float, float] | None = None
-) -> tuple[Figure, np.ndarray]:
-    """A figure and its panels (rows, columns). size: in inches."""
+def _new_figure(rows: int, columns: int, size: tuple[float, float] | None = None) -> tuple[Figure, np.ndarray]:
+    """A figure and its panels (rows, columns), which share their y axis if there is one row. size: in inches."""
     size = size or (2.4 + 3.1 * columns, 0.6 + 2.9 * rows)
     figure = Figure(figsize=size, dpi=200, layout="constrained")
-    panels = figure.subplots(rows, columns, sharey=sharey, squeeze=False)
+    panels = figure.subplots(rows, columns, sharey=rows == 1, squeeze=False)
     for axes in panels.flat:
         axes.grid(color="#E0E0E0", linewidth=0.6)
         axes.set_axisbelow(True)

@@ -14,10 +14,7 @@ _NAME_SIZE, _NAME_HEIGHT = 12, 20
 
 
 def image_grid(
-    images: Sequence[Image.Image],
-    columns: int | None = None,
-    scale: int | None = None,
-    names: Sequence[str] | None = None,
+    images: Sequence[Image.Image], columns: int | None = None, scale: int | None = None, names: Sequence[str] = ()
 ) -> Image.Image:
     """Images of one size in rows, on white.
 
@@ -30,14 +27,14 @@ def image_grid(
     width, height = images[0].size
     if any(image.size != (width, height) for image in images):
         raise InputError("images have different sizes; a grid needs one size")
-    if names is not None and len(names) != len(images):
+    if names and len(names) != len(images):
         raise InputError(f"names has {len(names)} entries for {len(images)} images; give one for each, or none")
     scale = max(1, math.ceil(64 / height)) if scale is None else scale
     columns = math.ceil(math.sqrt(len(images))) if columns is None else columns
     check_at_least(1, columns=columns, scale=scale)
     width, height = width * scale, height * scale
     rows = math.ceil(len(images) / columns)
-    gap, margin, below = (2, 0, 0) if names is None else (8, 8, _NAME_HEIGHT)
+    gap, margin, below = (8, 8, _NAME_HEIGHT) if names else (2, 0, 0)
     across, down = width + gap, height + below + gap
     size = columns * across - gap + 2 * margin, rows * down - gap + 2 * margin
     canvas = Image.new("RGB", size, GROUND)
@@ -46,7 +43,7 @@ def image_grid(
         row, column = divmod(index, columns)
         x, y = margin + column * across, margin + row * down
         canvas.paste(image.convert("RGB").resize((width, height), Image.Resampling.NEAREST), (x, y))
-        if names is not None:
+        if names:
             text = shorten(names[index], _NAME_SIZE, width)
             middle = x + width // 2, y + height + below // 2 + 1
             draw.text(middle, text, INK, font(_NAME_SIZE), anchor="mm")

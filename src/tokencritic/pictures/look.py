@@ -32,11 +32,9 @@ def colour_scale() -> np.ndarray:
 
 
 @lru_cache
-def font(size: int) -> ImageFont.FreeTypeFont:
+def font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
     """Pillow's own font, which needs no file. size: in pixels."""
-    found = ImageFont.load_default(size)
-    assert isinstance(found, ImageFont.FreeTypeFont)
-    return found
+    return ImageFont.load_default(size)
 
 
 def text_width(text: str, size: int) -> int:

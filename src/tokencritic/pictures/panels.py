@@ -114,25 +114,18 @@ def step_panels(
     """Proposal, scores and hidden tokens of some images at some steps: (3, steps, images, h, w, 3) uint8."""
     which, grid = list(images), grid_of(tokenizer)
     pixels, size = decode_for_panels(torch.stack([step.proposal[which] for step in steps]), tokenizer, room)
-    heat = np.empty((*pixels.shape[:2], *size, 3), np.uint8)
+    height, width = size
+    empty = Image.new("RGB", (width, height), NOT_SCORED)
+    if text_width(_EMPTY, _EMPTY_SIZE) < width:
+        ImageDraw.Draw(empty).text((width // 2, height // 2), _EMPTY, FAINT_INK, font(_EMPTY_SIZE), anchor="mm")
+    heat = np.tile(np.asarray(empty), (*pixels.shape[:2], 1, 1, 1))
     for place, step in enumerate(steps):
-        if step.scores is None:
-            heat[place] = _empty_panel(size)
-        else:  # coloured before it is magnified: far fewer pixels
+        if step.scores is not None:  # coloured before it is magnified: far fewer pixels
             heat[place] = magnify(score_panels(pixels[place], step.scores[which].numpy(), grid, scale), size)
     pixels = magnify(pixels, size)
     hidden = np.stack([step.hidden[which].numpy() for step in steps])
     remasked = np.stack([step.remasked[which].numpy() for step in steps])
     return np.stack([pixels, heat, hidden_panels(pixels, hidden, remasked, grid)])
-
-
-def _empty_panel(size: tuple[int, int]) -> np.ndarray:
-    """The panel in place of scores where there are none: (h, w, 3) uint8."""
-    height, width = size
-    panel = Image.new("RGB", (width, height), NOT_SCORED)
-    if text_width(_EMPTY, _EMPTY_SIZE) < width:
-        ImageDraw.Draw(panel).text((width // 2, height // 2), _EMPTY, FAINT_INK, font(_EMPTY_SIZE), anchor="mm")
-    return np.asarray(panel)
 
 
 def _token_pixels(values: np.ndarray, grid: tuple[int, int], size: tuple[int, int]) -> np.ndarray:

@@ -20,28 +20,18 @@ class Quantizer(nn.Module):
     @torch.no_grad()
     def nearest(self, latents: Tensor) -> Tensor:
         """(b, d, gh, gw) -> (b, gh gw) int64: for each place the code at the least squared distance, the lowest of equals."""
-        rows = latents.permute(0, 2, 3, 1).flatten(0, 2)
-        return nearest_codes(rows, self.codebook).view(len(latents), latents.shape[2] * latents.shape[3])
+        codes, rows = self.codebook, latents.permute(0, 2, 3, 1).flatten(0, 2)
+        lengths = codes.square().sum(1)  # the row's own length is the same for every code
+        chosen = torch.cat([torch.addmm(lengths, part, codes.T, alpha=-2).argmin(1) for part in rows.split(_ROWS)])
+        # A matrix product rounds equal columns differently: of each code the lowest index that holds the same.
+        kinds = codes.unique(dim=0, return_inverse=True)[1]
+        indices = torch.arange(len(codes), device=codes.device)
+        first = torch.full_like(indices, len(codes)).scatter_reduce(0, kinds, indices, "amin")[kinds]
+        return first[chosen].view(len(latents), latents.shape[2] * latents.shape[3])
 
     def look_up(self, tokens: Tensor, grid: tuple[int, int]) -> Tensor:
         """(b, n) int64 -> (b, d, gh, gw), in the channels-last memory format."""
         return F.embedding(tokens, self.codebook).unflatten(1, grid).permute(0, 3, 1, 2)
-
-
-@torch.no_grad()
-def nearest_codes(rows: Tensor, codes: Tensor) -> Tensor:
-    """(m, d) and (k, d) -> (m,) int64: the code at the least squared distance, the lowest of equals."""
-    lengths = codes.square().sum(1)  # the row's own length is the same for every code
-    parts = [torch.addmm(lengths, part, codes.T, alpha=-2).argmin(1) for part in rows.split(_ROWS)]
-    chosen = torch.cat(parts) if parts else rows.new_zeros(0, dtype=torch.int64)
-    return _first_copies(codes)[chosen]
-
-
-def _first_copies(codes: Tensor) -> Tensor:
-    """(k, d) -> (k,): for each code the lowest index that holds the same. A matrix product rounds equal columns differently."""
-    kinds = codes.unique(dim=0, return_inverse=True)[1]
-    indices = torch.arange(len(codes), device=codes.device)
-    return torch.full_like(indices, len(codes)).scatter_reduce(0, kinds, indices, "amin")[kinds]
 
 
 def code_counts(tokens: Tensor, codebook_size: int) -> Tensor:
