@@ -26,7 +26,12 @@ def toy_pipe(critic=True, classifier=True, side=4):
     critic = Critic.from_generator(generator).eval() if critic else None
     classifier = Classifier(ClassifierConfig(image_size=size, num_classes=3, width=8)).eval() if classifier else None
     pipe = TokenCriticPipeline(
-        tokenizer, generator, critic, classifier, ("cat", "big dog", "owl"), SamplingSettings(steps=4)
+        tokenizer,
+        generator,
+        critic,
+        classifier,
+        class_names=("cat", "big dog", "owl"),
+        defaults=SamplingSettings(steps=4),
     )
     for part in pipe.parts.values():
         for parameter in part.parameters():

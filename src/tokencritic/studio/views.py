@@ -7,13 +7,15 @@ from html import escape
 from pathlib import Path
 
 import numpy as np
+import torch
 from PIL import Image, ImageOps
 from torch import Tensor
 
 from tokencritic.errors import InputError
-from tokencritic.pictures.panels import decode_for_panels, hidden_panels, magnify, score_panels, step_panels
+from tokencritic.pictures.panels import step_panels
 from tokencritic.pictures.steps import TracedRun, run_of, write_steps
 from tokencritic.pipeline import TokenCriticPipeline
+from tokencritic.sampling.trace import TraceStep
 from tokencritic.studio.service import Job, Service
 from tokencritic.studio.work import ImageSet, png
 from tokencritic.tokenizers.regions import grid_of
@@ -127,30 +129,31 @@ def _look(service: Service, job: Job) -> str:
     """A picture as the model sees it, and what the critic thinks of it."""
     pipe, before = service.pipe, job.result.before
     assert before is not None
-    figures = {
-        "as the tokenizer gives it back": _panel(pipe, before),
-        "critic's score": _panel(pipe, before, scored=True),
-    }
+    figures = dict(zip(("as the tokenizer gives it back", "critic's score"), _panels(pipe, before), strict=False))
     text = f"Taken as {pipe.names(before.labels)[0]}. The critic's mean score is {before.mean_score:.3f}."
     return note(text) + _figures(figures) + _LEGEND
 
 
 def _change(service: Service, job: Job) -> str:
     """A picture before and after under one slider, the region resampled, their scores, and the steps between."""
-    pipe, given, before, after = service.pipe, job.result.given, job.result.before, job.result.sets[0]
+    pipe, given, before, after = service.pipe, job.work.picture, job.result.before, job.result.sets[0]
     assert given is not None
     assert before is not None
     changed = int((before.tokens != after.tokens).sum())
     name, figures = pipe.names(after.labels)[0], {}
+    (image, score, resampled), (new_image, new_score, _) = (
+        _panels(pipe, before, job.result.region),
+        _panels(pipe, after),
+    )
     text = f"{changed} of {before.tokens.numel()} tokens changed, as {name}, in {after.seconds:.1f} s"
     if job.result.region is not None:
-        figures["resampled"] = _panel(pipe, before, region=job.result.region)
+        figures["resampled"] = resampled
     if before.scores is not None:
         text += f". The critic's mean score went from {before.mean_score:.3f} to {after.mean_score:.3f}"
-        figures["score before"], figures["score after"] = (_panel(pipe, made, scored=True) for made in (before, after))
+        figures |= {"score before": score, "score after": new_score}
     wipe = (
-        f'<div class="tc-wipe" style="--at:50%"><div><img alt="before" src="{_panel(pipe, before)}">'
-        f'<img class="tc-after" alt="after" src="{_panel(pipe, after)}"></div><label>before '
+        f'<div class="tc-wipe" style="--at:50%"><div><img alt="before" src="{image}">'
+        f'<img class="tc-after" alt="after" src="{new_image}"></div><label>before '
         '<input type="range" min="0" max="100" value="50" aria-label="how much of the picture before is shown" '
         'oninput="studio.wipe(this)"> after</label></div>'
     )
@@ -187,9 +190,7 @@ def canvas(pipe: TokenCriticPipeline, picture: Image.Image) -> str:
         f'<div class="tc-canvas" role="grid" aria-label="region to resample" aria-describedby="tc-how" tabindex="0" '
         f'data-rows="{rows}" data-columns="{columns}" style="--columns:{columns}; background-image:url({whole})" '
         'onpointerdown="studio.paint(event)" onpointermove="studio.paint(event)" onkeydown="studio.key(event)">'
-        f'{cells}</div><p class="tc-links"><button type="button" onclick="studio.mark(this, \'none\')">Clear</button> '
-        '<button type="button" onclick="studio.mark(this, \'all\')">All</button> '
-        '<button type="button" onclick="studio.mark(this, \'invert\')">Invert</button> '
+        f'{cells}</div><p class="tc-links"><button type="button" onclick="studio.clear(this)">Clear</button> '
         '<output class="tc-count" aria-live="polite">0 tokens marked</output></p>'
     )
 
@@ -233,17 +234,12 @@ def steps_sheet(pipe: TokenCriticPipeline, made: ImageSet, image: int) -> Image.
     return Image.fromarray(np.concatenate([np.concatenate(list(row), axis=1) for row in rows]))
 
 
-def _panel(pipe: TokenCriticPipeline, made: ImageSet, *, scored: bool = False, region: Tensor | None = None) -> str:
-    """The address of the first image at a panel's size, with the tokenizer's margin, so that tokens divide it evenly.
+def _panels(pipe: TokenCriticPipeline, made: ImageSet, region: Tensor | None = None) -> list[str]:
+    """The addresses of the first image at a panel's size: plain, under the critic's scores, and with the region greyed.
 
-    scored: under the critic's scores, which must be there. region: (n,) bool, greyed.
+    region: (n,) bool.
     """
-    grid = grid_of(pipe.tokenizer)
-    pixels, size = decode_for_panels(made.tokens[:1], pipe.tokenizer, _ROOM)
-    if scored:
-        assert made.scores is not None
-        pixels = score_panels(pixels, made.scores[:1].numpy(), grid)
-    pixels = magnify(pixels, size)
-    if region is not None:
-        pixels = hidden_panels(pixels, region[None].numpy(), None, grid)
-    return _data_uri(png(Image.fromarray(pixels[0])))
+    hidden = torch.zeros_like(made.tokens, dtype=torch.bool) if region is None else region[None]
+    step = TraceStep(0, 0.0, made.tokens, hidden, made.scores, hidden)
+    panels = step_panels([step], [0], pipe.tokenizer, _ROOM, "probability")[:, 0, 0]
+    return [_data_uri(png(Image.fromarray(panel))) for panel in panels]
