@@ -16,7 +16,7 @@ from tokencritic.errors import InputError
 from tokencritic.pipeline import TokenCriticPipeline
 from tokencritic.studio.service import Service
 from tokencritic.studio.views import step_facts, steps_sheet
-from tokencritic.studio.work import class_word, png
+from tokencritic.studio.work import png
 from tokencritic.tokenizers.compact import CompactConfig, CompactTokenizer
 
 
@@ -176,12 +176,6 @@ def test_the_command_line_refines_to_the_same_pixels(pipe, service, tmp_path, ca
     words[words.index("picture.png")] = str(tmp_path / "picture.png")
     assert main([*words[1:], "--out", str(tmp_path / "out")]) == 0, capsys.readouterr().err
     assert (tmp_path / "out" / "000_picture_refined.png").read_bytes() == png(result.sets[0].images[0])
-
-
-def test_classes_that_could_be_mistaken_are_written_as_numbers():
-    names = ["cat", "7", "Cat", "--out", "two words"]
-    assert [class_word(label, names) for label in range(5)] == ["0", "1", "2", "3", "two words"]
-    assert class_word(3, ()) == "3"
 
 
 def test_classes_of_the_same_name_are_told_apart_by_their_numbers(pipe):

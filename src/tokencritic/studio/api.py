@@ -133,9 +133,8 @@ class Api:
             "seconds": made.seconds,
         }
         if before is not None:
-            scores = None if before.scores is None else before.scores[0].tolist()
-            told |= {"before": _base64(before.images[0]), "before_scores": scores}
-            told["before_mean_score"] = before.mean_score
+            told |= {"before": _base64(before.images[0]), "before_mean_score": before.mean_score}
+            told["before_scores"] = None if before.scores is None else before.scores[0].tolist()
         if region is not None:
             told["region"] = region.nonzero().flatten().tolist()
         if command := job.work.command(self.service.pipe, self.service.model, made):

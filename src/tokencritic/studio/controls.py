@@ -15,7 +15,8 @@ Controls = list[tuple[str, Any]]
 # For every event of the page: our own progress instead of gradio's, no queue of gradio's, no place in its API.
 QUIET: dict[str, Any] = {"show_progress": "hidden", "concurrency_limit": None, "api_visibility": "private"}
 
-# The controls of the settings: setting, place in a pair, kind, label and info. `Requests` has the bounds.
+# The controls of the settings: setting, place in a pair, kind, label and info. `Requests` has the bounds. Those from the
+# temperature to the guidance suit a sampler, and are filled in anew when another one is chosen.
 _FORMS: tuple[tuple[str, int | None, type, str, str | None], ...] = (
     ("sampler", None, gr.Dropdown, "Sampler", "Who chooses the tokens to keep"),
     ("steps", None, gr.Slider, "Steps", None),
@@ -40,20 +41,14 @@ _FORMS: tuple[tuple[str, int | None, type, str, str | None], ...] = (
 )
 _WIDTHS = {gr.Dropdown: 120, gr.Number: 120, gr.Slider: 240}
 _OF_SAMPLERS = {name for row in SAMPLERS.values() for name in row.settings}
-_SUITED = {"temperature", "guidance", *_OF_SAMPLERS}  # to a sampler; filled in anew when another one is chosen
 
 
-def class_choices(service: Service) -> list[tuple[str, int]]:
-    """The classes by name, each with its number."""
-    labels = range(service.pipe.generator.num_classes)
-    return list(zip(service.pipe.names(labels), labels, strict=True))
-
-
-def one_class(service: Service, label: str) -> gr.Dropdown:
-    """A class, or none to ask the classifier where there is one."""
-    has_classifier = service.pipe.classifier is not None
+def class_control(service: Service, label: str, **options: Any) -> gr.Dropdown:
+    """The classes by name, each with its number; by default one of them, or none to ask the classifier where there is one."""
+    labels, has_classifier = range(service.pipe.generator.num_classes), service.pipe.classifier is not None
+    choices = list(zip(service.pipe.names(labels), labels, strict=True))
     text = "Leave empty to ask the classifier" if has_classifier else None
-    return gr.Dropdown(class_choices(service), value=None if has_classifier else 0, label=label, info=text)
+    return gr.Dropdown(choices, label=label, **{"value": None if has_classifier else 0, "info": text, **options})
 
 
 def seed_control() -> gr.Textbox:
@@ -96,26 +91,19 @@ def settings_controls(
 
     def with_suited(sampler: str) -> list[Any]:
         found = pipe.sampling.for_refinement(sampler=sampler) if refining else pipe.sampling.for_sampler(sampler)
-        return [
-            gr.update(**options) for (name, *_), options in zip(_FORMS, shown(found), strict=True) if name in _SUITED
-        ]
+        return [gr.update(**options) for options in shown(found)[2:-2]]
 
     first = shown(defaults)
     controls = [control(0), control(1)]
     with gr.Accordion("More settings", open=False), gr.Row():
         controls += [control(number) for number in range(2, len(_FORMS))]
-    suited = [made for name, made in controls if name in _SUITED]
-    controls[0][1].input(with_suited, controls[0][1], suited, **QUIET)
+    controls[0][1].input(with_suited, controls[0][1], [made for _, made in controls[2:-2]], **QUIET)
     return controls
 
 
 def values_of(controls: Controls, held: Iterable[Any]) -> dict[str, Any]:
-    """What the controls hold, as `Requests` takes it. In a pair, one that was emptied is as the other."""
-    parts: dict[str, list[Any]] = {}
-    for (name, _), value in zip(controls, held, strict=False):
-        parts.setdefault(name, []).append(value)
+    """What the controls hold, as `Requests` takes it."""
     values: dict[str, Any] = {}
-    for name, (first, *others) in parts.items():
-        pair = [value for value in (first, *others) if value is not None]
-        values[name] = [pair[0], pair[-1]] if others and pair else first
+    for (name, _), value in zip(controls, held, strict=False):
+        values[name] = [values[name], value] if name in values else value
     return values

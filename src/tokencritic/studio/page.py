@@ -101,19 +101,17 @@ class Page:
             gr.Button("Cancel", elem_id=f"{kind}-cancel", scale=1, min_width=90).click(cancel, **QUIET)
         return go
 
-    def result(
-        self, kind: str, button: gr.Button, make: Callable[..., Work], *groups: Controls, first: str = ""
-    ) -> None:
+    def result(self, kind: str, button: gr.Button, make: Callable[..., Work], *groups: Controls) -> None:
         """Show, from here on, what the button submits; a page that was reloaded finds its last job again.
 
-        make: (client, the values of each of the groups of controls) -> work. first: what is shown before there is a job.
+        make: (client, the values of each of the groups of controls) -> work.
         """
 
         def submit(client: str, *given: Any) -> Job:
             left = iter(given)
             return self.service.submit(client, make(client, *[values_of(group, left) for group in groups]))
 
-        shown = gr.HTML(first and views.note(first), elem_id=f"{kind}-result")
+        shown = gr.HTML(elem_id=f"{kind}-result")
         # The first input of the Edit tab is what is painted, which the page knows alone.
         js = "(_, ...others) => [studio.region(), ...others]" if kind == "edit" else None
         inputs = [control for group in groups for _, control in group]
@@ -127,8 +125,7 @@ class Page:
                 inputs = [*self.what_controls(16), *settings_controls(self.service, self.pipe.defaults)]
                 button = self.buttons("generate", "Generate")
             with gr.Column(scale=2, min_width=280):
-                make = self.service.requests.generate
-                self.result("generate", button, lambda _, values: make(values), inputs, first="Press Generate.")
+                self.result("generate", button, lambda _, values: self.service.requests.generate(values), inputs)
                 with gr.Row():
                     to_refine = gr.Button("Refine the chosen one", size="sm", visible=self.pipe.critic is not None)
                     to_edit = gr.Button("Edit the chosen one", size="sm")
@@ -144,14 +141,12 @@ class Page:
                     gr.Markdown(f"### {name}")
                     groups.append(settings_controls(self.service, self.pipe.sampling.for_sampler(sampler)))
         button, make = self.buttons("compare", "Compare"), self.service.requests.compare
-        text = "The same seeds, made in two ways."
-        self.result("compare", button, lambda _, values, *ways: make(values, ways), *groups, first=text)
+        self.result("compare", button, lambda _, values, *ways: make(values, ways), *groups)
 
     def what_controls(self, num: int) -> Controls:
         """Controls of what is made: the classes, how many images, and the seed."""
-        choices, most = controls.class_choices(self.service), self.service.limits.images
-        text = "They take turns; none means all of them"
-        classes = gr.Dropdown(choices, multiselect=True, label="Classes", info=text)
+        options: dict[str, Any] = {"multiselect": True, "value": [], "info": "They take turns; none means all of them"}
+        classes, most = controls.class_control(self.service, "Classes", **options), self.service.limits.images
         count = gr.Slider(1, most, value=min(num, most), step=1, label="How many images")
         return [("classes", classes), ("num", count), ("seed", controls.seed_control())]
 
@@ -167,7 +162,7 @@ class Page:
         with gr.Row():
             with gr.Column(scale=1, min_width=280):
                 picture = self.picture_input("refine", to_refine)
-                label = controls.one_class(self.service, "Class of the picture")
+                label = controls.class_control(self.service, "Class of the picture")
                 text = "What the sampler trusts least"
                 share = gr.Slider(0.1, 0.9, value=REFINEMENT_RATIO, step=0.05, label="Share resampled", info=text)
                 inputs = [("picture", picture), ("class", label), ("ratio", share), ("seed", controls.seed_control())]
@@ -205,8 +200,8 @@ class Page:
                     for name, most in (("right", width - 1), ("down", height - 1)):
                         label = f"Move {name}, tokens"
                         inputs.append(("move", gr.Slider(-most, most, value=0, step=1, label=label, min_width=120)))
-                inputs += [("class", controls.one_class(self.service, "Class to sample"))]
-                inputs += [("seed", controls.seed_control())]
+                inputs.append(("class", controls.class_control(self.service, "Class to sample")))
+                inputs.append(("seed", controls.seed_control()))
                 inputs += settings_controls(self.service, self.pipe.settings(), ranked=False)
                 button = self.buttons("edit", "Resample")
             with gr.Column(scale=2, min_width=280):

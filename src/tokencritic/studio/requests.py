@@ -102,8 +102,8 @@ class Requests:
         region, move = _as_list("region", values.get("region") or [], height * width), values.get("move") or (0, 0)
         if len(_as_list("move", move, 2)) != 2:
             raise InputError(f"move has {len(move)} entries; expected two, how far right and how far down")
-        right = _as_number("move", move[0], 1 - width, width - 1, whole=True)
-        down = _as_number("move", move[1], 1 - height, height - 1, whole=True)
+        sides = zip(move, (width, height), strict=True)
+        right, down = (_as_number("move", far, 1 - side, side - 1, whole=True) for far, side in sides)
         marked = torch.zeros(height * width, dtype=torch.bool)
         marked[[_as_number("region", position, 0, height * width - 1, whole=True) for position in region]] = True
         if not marked.any() and not right and not down:
@@ -112,9 +112,7 @@ class Requests:
         return Work("edit", seed, label, (settings,), picture=picture, region=marked, move=(right, down))
 
     def _settings(self, values: Mapping[str, Any]) -> SamplingSettings:
-        settings = self.pipe.settings(**self._given_settings(values))
-        # By its name, so that a command line says it too.
-        return dataclasses.replace(settings, sampler=settings.row(self.pipe.critic is not None).name)
+        return self.pipe.settings(**self._given_settings(values)).of(self.pipe.critic is not None)
 
     def _given_settings(self, values: Mapping[str, Any]) -> dict[str, Any]:
         return {name: self._setting(name, values[name]) for name in _SETTINGS if values.get(name) is not None}

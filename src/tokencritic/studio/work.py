@@ -3,9 +3,9 @@
 import io
 import shlex
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from PIL import Image
 from torch import Tensor
@@ -39,6 +39,14 @@ class ImageSet:
     trace: Trace | None = None
     nfe: int = 0
     seconds: float = 0.0
+
+    @classmethod
+    def of(
+        cls, pipe: TokenCriticPipeline, settings: SamplingSettings, labels: Tensor, tokens: Tensor, **cost: Any
+    ) -> Self:
+        """Tokens (b, n) with their images, and the critic's scores of them."""
+        scores = None if pipe.critic is None else pipe.critic_scores(tokens, labels)
+        return cls(settings, tuple(labels.tolist()), tuple(pipe.images(tokens)), tokens, scores, **cost)
 
     @property
     def mean_score(self) -> float | None:
@@ -87,7 +95,7 @@ class Work:
                 right, down = (regions.token_side(tokenizer) * far for far in self.move)
                 moved, bare = regions.move(pixels, right, down)
                 tokens, region = pipe.encode(moved), region | regions.tokens_touched(bare, tokenizer)
-            given, before = Given(tokens, self.ratio, region), _image_set(pipe, pipe.defaults, labels, tokens)
+            given, before = Given(tokens, self.ratio, region), ImageSet.of(pipe, pipe.defaults, labels, tokens)
         assert labels is not None
         maker = _Maker(pipe, watch, labels, *self.variants)
         return Result(tuple(maker.make(self.seed, settings, given) for settings in self.variants), before, region)
@@ -103,7 +111,7 @@ class Work:
             words, classes = ["refine", model, "picture.png", "--ratio", repr(self.ratio)], made.labels
         words += ["--seed", str(self.seed)]
         if classes is not None:
-            words += ["--classes", *(class_word(label, pipe.class_names) for label in classes)]
+            words += ["--classes", *map(str, classes)]
         for name, value in made.settings.in_effect(pipe.critic is not None).items():
             if value is not None:
                 words += [f"--{name}", *map(str, value if isinstance(value, list) else [value])]
@@ -129,7 +137,7 @@ class _Maker:
         seconds = time.perf_counter() - start
         nfe = self.pipe.nfe(settings, given.ratio if given is not None and given.region is None else None)
         trace = self.trace if self.pipe.tokenizer.grid else None
-        return _image_set(self.pipe, settings, self.labels, tokens, trace, nfe, seconds)
+        return ImageSet.of(self.pipe, settings, self.labels, tokens, trace=trace, nfe=nfe, seconds=seconds)
 
     def _watch_step(self, proposal: Proposal, scores: Tensor | None, mask: Tensor) -> None:
         if self.trace is not None:
@@ -143,23 +151,8 @@ class _Maker:
         self.watch(round(self.done, 6), self.total, proposal.tokens if shown else None)
 
 
-def _image_set(
-    pipe: TokenCriticPipeline, settings: SamplingSettings, labels: Tensor, tokens: Tensor, *cost: Any
-) -> ImageSet:
-    """Tokens (b, n) with their images, and the critic's scores of them. cost: the fields of `ImageSet` after the scores."""
-    scores = None if pipe.critic is None else pipe.critic_scores(tokens, labels)
-    return ImageSet(settings, tuple(labels.tolist()), tuple(pipe.images(tokens)), tokens, scores, *cost)
-
-
 def png(image: Image.Image) -> bytes:
     """The bytes of a PNG file."""
     file = io.BytesIO()
     image.save(file, "PNG")
     return file.getvalue()
-
-
-def class_word(label: int, class_names: Sequence[str]) -> str:
-    """A class by its name, or by its number where the name could be taken for something else."""
-    name = class_names[label] if class_names else ""
-    same = sum(other.lower() == name.lower() for other in class_names)
-    return str(label) if not name or name.isdecimal() or name.startswith("-") or same > 1 else name
