@@ -227,10 +227,7 @@ def steps_sheet(pipe: TokenCriticPipeline, made: ImageSet, image: int) -> Image.
 
 
 def _panels(pipe: TokenCriticPipeline, made: ImageSet, region: Tensor | None = None) -> list[str]:
-    """The addresses of the first image at a panel's size: plain, under the critic's scores, and with the region greyed.
-
-    region: (n,) bool.
-    """
+    """The addresses of the first image at a panel's size: plain, under the critic's scores, region (n,) greyed."""
     hidden = torch.zeros_like(made.tokens, dtype=torch.bool) if region is None else region[None]
     step = TraceStep(0, 0.0, made.tokens, hidden, made.scores, hidden)
     panels = step_panels([step], [0], pipe.tokenizer, _ROOM, "probability")[:, 0, 0]

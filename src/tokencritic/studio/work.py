@@ -101,9 +101,7 @@ class Work:
         return Result(tuple(maker.make(self.seed, settings, given) for settings in self.variants), before, region)
 
     def command(self, pipe: TokenCriticPipeline, model: str, made: ImageSet) -> str:
-        """The command line that makes the same images, with all settings in effect, so that it does not depend on the defaults
-        of the model's folder; "" where there is none.
-        """
+        """The command line that makes the same images with any defaults of the model's folder, or "" where there is none."""
         if self.region is not None:
             return ""
         words, classes = ["sample", model, "--num", str(len(made.labels))], self.classes
