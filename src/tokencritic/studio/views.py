@@ -123,7 +123,8 @@ def _look(pipe: TokenCriticPipeline, job: Job) -> str:
     """A picture as the model sees it, and what the critic thinks of it."""
     before = job.result.before
     assert before is not None
-    figures = dict(zip(("as the tokenizer gives it back", "critic's score"), _panels(pipe, before), strict=False))
+    image, score, _ = _panels(pipe, before)
+    figures = {"as the tokenizer gives it back": image, "critic's score": score}
     text = f"Taken as {pipe.names(before.labels)[0]}. The critic's mean score is {before.mean_score:.3f}."
     return note(text) + _figures(figures) + _LEGEND
 
