@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 from PIL import Image
 from studio.live import running
-from studio.toy import bomb, noise_picture, png_bytes
+from studio.toy import bomb, noise_picture, png_bytes, toy_pipe
 
 from tokencritic import TokenCriticPipeline
 from tokencritic.errors import InputError
+from tokencritic.sampling.settings import SamplingSettings
 from tokencritic.studio.server import check_binding, is_loopback
 
 TOKEN = "a-long-enough-token"
@@ -62,6 +63,28 @@ def test_the_model_tells_what_it_is(studio, model):
     assert (told["image_size"], told["grid"]) == (10, [4, 4])
     assert told["defaults"]["steps"] == 4
     assert told["limits"]["waiting"] == 8
+
+
+def controls_of(address, label):
+    """(what may be chosen, whether it is shown) of the first control of that label on the page."""
+    parts = [part["props"] for part in json.loads(call(address, "/config")[2])["components"]]
+    found = next(props for props in parts if props.get("label") == label)
+    return [value for _, value in found.get("choices") or []], found["visible"]
+
+
+def test_the_page_shows_the_settings_that_model_and_sampler_have(studio, tmp_path):
+    assert "inline" not in controls_of(studio, "Sampler")[0]
+    shown = ["Selection noise", "Kind of noise", "Critic window, start", "Early noise"]
+    hidden = ["Re-masking quota", "Re-masking noise", "Guidance"]
+    assert [controls_of(studio, label)[1] for label in (*shown, *hidden)] == [True] * 4 + [False] * 3
+    pipe = toy_pipe(inline_critic=True)
+    pipe.defaults = SamplingSettings(sampler="inline", steps=4)
+    pipe.save_pretrained(tmp_path / "model")
+    with running(str(tmp_path / "model")) as address:
+        assert {"critic", "inline"} < set(controls_of(address, "Sampler")[0])
+        shown = ["Selection noise", "Critic window, start", "Re-masking quota", "Re-masking noise"]
+        hidden = ["Kind of noise", "Early noise", "Guidance"]
+        assert [controls_of(address, label)[1] for label in (*shown, *hidden)] == [True] * 4 + [False] * 3
 
 
 def test_generating_over_http_gives_the_pipelines_images(studio, pipe, model):

@@ -16,7 +16,7 @@ from tokencritic.errors import InputError
 from tokencritic.pipeline import TokenCriticPipeline
 from tokencritic.studio.service import Service
 from tokencritic.studio.views import step_facts, steps_sheet
-from tokencritic.studio.work import class_word, png
+from tokencritic.studio.work import png
 from tokencritic.tokenizers.compact import CompactConfig, CompactTokenizer
 
 
@@ -178,12 +178,6 @@ def test_the_command_line_refines_to_the_same_pixels(pipe, service, tmp_path, ca
     assert (tmp_path / "out" / "000_picture_refined.png").read_bytes() == png(result.sets[0].images[0])
 
 
-def test_classes_that_could_be_mistaken_are_written_as_numbers():
-    names = ["cat", "7", "Cat", "--out", "two words"]
-    assert [class_word(label, names) for label in range(5)] == ["0", "1", "2", "3", "two words"]
-    assert class_word(3, ()) == "3"
-
-
 def test_classes_of_the_same_name_are_told_apart_by_their_numbers(pipe):
     twice = TokenCriticPipeline(pipe.tokenizer, pipe.generator, class_names=("crane", "owl", "crane"))
     assert twice.names([2, 1, 0]) == ["crane (2)", "owl", "crane (0)"]
@@ -217,6 +211,9 @@ BAD = {
     "critic_window is 0.5; it must be a start and an end": {"critic_window": 0.5},
     "it contains none of 4 steps": {"critic_window": [0.1, 0]},
     "early_noise is -1; expected a number from 0 to 1000": {"early_noise": -1},
+    "remask_quota is 2; expected a number from 0 to 1": {"remask_quota": 2},
+    "remask_noise is -1; expected a number from 0 to 1000": {"remask_noise": -1},
+    "temperature is None; expected a number from 0 to 100": {"temperature": [None, 1]},
     "guidance is 2.0 but the generator was made without null_class": {"guidance": 2},
     "sampler is 'best'; choose one of": {"sampler": "best"},
     "sampler is ['critic']; expected a word": {"sampler": ["critic"]},
@@ -270,6 +267,18 @@ def test_models_without_critic_or_classifier_say_so():
         assert part.mean_score is None
     finally:
         service.close()
+
+
+def test_the_inline_critics_settings_reach_its_sampler(service):
+    pipe = toy_pipe(inline_critic=True)
+    inline, values = Service(pipe, "MODEL"), {"sampler": "inline", "remask_quota": 0.8, "remask_noise": 0.1}
+    try:
+        part = done(inline.submit("me", inline.requests.generate({"num": 2, "seed": 3} | values))).sets[0]
+    finally:
+        inline.close()
+    assert [png(image) for image in part.images] == [png(image) for image in pipe([0, 1], seed=3, **values)]
+    with pytest.raises(InputError, match="sampler is inline but the model has no inline critic"):
+        service.requests.generate(values)
 
 
 def test_settings_in_a_result_can_be_written_as_json(service):

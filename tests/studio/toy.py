@@ -11,13 +11,14 @@ from PIL import Image
 
 from tokencritic import Critic, Generator, TokenCriticPipeline, TransformerConfig
 from tokencritic.models.classifier import Classifier, ClassifierConfig
+from tokencritic.models.inline_critic import InlineCritic, InlineCriticConfig
 from tokencritic.sampling.settings import SamplingSettings
 from tokencritic.tokenizers.compact import CompactConfig, CompactTokenizer
 
 SIZES = TransformerConfig(num_tokens=16, codebook_size=12, num_classes=3, width=16, layers=1, heads=2, mlp_width=32)
 
 
-def toy_pipe(critic=True, classifier=True, side=4):
+def toy_pipe(critic=True, classifier=True, inline_critic=False, side=4):
     """Images of 10 x 10 pixels in 4 x 4 tokens of 3 x 3, with a margin of 1. side: more tokens take time."""
     torch.manual_seed(0)
     size = 3 * side - 2
@@ -25,12 +26,15 @@ def toy_pipe(critic=True, classifier=True, side=4):
     generator = Generator(dataclasses.replace(SIZES, num_tokens=side**2)).eval()
     critic = Critic.from_generator(generator).eval() if critic else None
     classifier = Classifier(ClassifierConfig(image_size=size, num_classes=3, width=8)).eval() if classifier else None
-    pipe = TokenCriticPipeline(
-        tokenizer, generator, critic, classifier, ("cat", "big dog", "owl"), SamplingSettings(steps=4)
-    )
+    names, defaults = ("cat", "big dog", "owl"), SamplingSettings(steps=4)
+    pipe = TokenCriticPipeline(tokenizer, generator, critic, classifier, class_names=names, defaults=defaults)
     for part in pipe.parts.values():
         for parameter in part.parameters():
             parameter.data += 0.3 * torch.randn_like(parameter)
+    if inline_critic:
+        sizes = {"num_features": 1, "feature_width": 16, "width": 16, "layers": 1, "heads": 2, "mlp_width": 32}
+        config = InlineCriticConfig(side**2, codebook_size=12, num_classes=3, generator=generator.identity(), **sizes)
+        pipe.inline_critic = InlineCritic(config).eval()
     return pipe
 
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import suppress

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import secrets
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -36,7 +36,7 @@ class Api:
 
     def routes(self) -> list[Route]:
         requests, pipe = self.service.requests, self.service.pipe
-        makers: dict[str, Callable[[Mapping[str, Any]], Work]] = {
+        makers: dict[str, Callable[[dict[str, Any]], Work]] = {
             "generate": requests.generate,
             "refine": partial(self._with_image, requests.refine),
             "edit": partial(self._with_image, requests.edit),
@@ -72,7 +72,7 @@ class Api:
             }
         )
 
-    async def run(self, make: Callable[[Mapping[str, Any]], Work], request: Request) -> Response:
+    async def run(self, make: Callable[[dict[str, Any]], Work], request: Request) -> Response:
         """Hand in what the body asks for, wait for it, and tell of it. A client that goes away takes its job along."""
         client = "api " + secrets.token_urlsafe(16)
         try:
@@ -111,13 +111,12 @@ class Api:
         kind = "image/gif" if request.url.path.endswith(".gif") else "image/png"
         return Response(content, media_type=kind, headers=_FOR_EVER)
 
-    def _with_image(self, make: Callable[[Image.Image, Mapping[str, Any]], Work], values: Mapping[str, Any]) -> Work:
-        others = dict(values)
+    def _with_image(self, make: Callable[[Image.Image, dict[str, Any]], Work], values: dict[str, Any]) -> Work:
         try:
-            data = base64.b64decode(str(others.pop("image", "-")), validate=True)  # "-" is not base64
+            data = base64.b64decode(str(values.pop("image", "-")), validate=True)  # "-" is not base64
         except ValueError as error:
             raise InputError("image is missing or not base64; expected the base64 of a picture's file") from error
-        return make(self.service.read_upload(data), others)
+        return make(self.service.read_upload(data), values)
 
     def _told(self, job: Job) -> dict[str, Any]:
         """What a client is told of a finished job."""
@@ -133,9 +132,8 @@ class Api:
             "seconds": made.seconds,
         }
         if before is not None:
-            scores = None if before.scores is None else before.scores[0].tolist()
-            told |= {"before": _base64(before.images[0]), "before_scores": scores}
-            told["before_mean_score"] = before.mean_score
+            told |= {"before": _base64(before.images[0]), "before_mean_score": before.mean_score}
+            told["before_scores"] = None if before.scores is None else before.scores[0].tolist()
         if region is not None:
             told["region"] = region.nonzero().flatten().tolist()
         if command := job.work.command(self.service.pipe, self.service.model, made):

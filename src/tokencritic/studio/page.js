@@ -2,11 +2,10 @@
 // Called from the attributes of views.py's elements, so that nothing is to be set up when a result appears.
 window.studio = (() => {
   const pictures = {};
-  const within = (element, selector) => element.closest(selector);
 
   function showStep(viewer) {
     const range = viewer.querySelector("input[type=range]");
-    const chosen = Number(within(viewer, ".tc-result").dataset.chosen);
+    const chosen = Number(viewer.closest(".tc-result").dataset.chosen);
     const text = JSON.parse(viewer.dataset.facts)[chosen][Number(range.value)];
     viewer.style.setProperty("--at", range.value);
     viewer.querySelector(".tc-facts").textContent = text;
@@ -14,7 +13,7 @@ window.studio = (() => {
   }
 
   function choose(button) {
-    const result = within(button, ".tc-result"), index = Number(button.dataset.index);
+    const result = button.closest(".tc-result"), index = Number(button.dataset.index);
     result.dataset.chosen = index;
     for (const other of result.querySelectorAll(".tc-thumb"))
       other.setAttribute("aria-pressed", String(other === button));
@@ -34,7 +33,7 @@ window.studio = (() => {
   }
 
   function play(button) {
-    const viewer = within(button, ".tc-viewer"), range = viewer.querySelector("input[type=range]");
+    const viewer = button.closest(".tc-viewer"), range = viewer.querySelector("input[type=range]");
     if (viewer.playing) {
       clearInterval(viewer.playing);
       viewer.playing = null;
@@ -108,10 +107,9 @@ window.studio = (() => {
     count(canvas);
   }
 
-  function markMany(button, how) {
+  function clear(button) {
     const canvas = button.closest("p").parentElement.querySelector(".tc-canvas");
-    for (const cell of canvas.querySelectorAll(".tc-cell"))
-      mark(cell, how === "all" || (how === "invert" && !cell.classList.contains("tc-marked")));
+    for (const cell of canvas.querySelectorAll(".tc-cell")) mark(cell, false);
     count(canvas);
   }
 
@@ -122,10 +120,9 @@ window.studio = (() => {
   }
 
   return {
-    choose, play, upload, paint, key, copy,
-    mark: markMany,
-    step: (range) => showStep(within(range, ".tc-viewer")),
-    wipe: (range) => within(range, ".tc-wipe").style.setProperty("--at", `${range.value}%`),
+    choose, play, upload, paint, key, clear, copy,
+    step: (range) => showStep(range.closest(".tc-viewer")),
+    wipe: (range) => range.closest(".tc-wipe").style.setProperty("--at", `${range.value}%`),
     picture: (tab) => pictures[tab] || "",
     region: () => [...document.querySelectorAll(".tc-canvas .tc-marked")].map((cell) => cell.dataset.i).join(" "),
     chosen: (tab) => {

@@ -14,10 +14,11 @@ import gradio as gr
 from gradio.themes import Default
 
 from tokencritic.errors import InputError
+from tokencritic.sampling.settings import REFINEMENT_RATIO
 from tokencritic.studio import controls, views
-from tokencritic.studio.controls import QUIET, settings_controls, settings_values
-from tokencritic.studio.requests import as_integer
+from tokencritic.studio.controls import QUIET, Controls, settings_controls, values_of
 from tokencritic.studio.service import Busy, Job, Service
+from tokencritic.studio.work import Work
 from tokencritic.tokenizers.regions import grid_of
 
 _SECONDS = 0.15
@@ -100,32 +101,31 @@ class Page:
             gr.Button("Cancel", elem_id=f"{kind}-cancel", scale=1, min_width=90).click(cancel, **QUIET)
         return go
 
-    def result(
-        self, kind: str, button: gr.Button, inputs: list[Any], submit: Callable[..., Job], first: str = ""
-    ) -> None:
+    def result(self, kind: str, button: gr.Button, make: Callable[..., Work], *groups: Controls) -> None:
         """Show, from here on, what the button submits; a page that was reloaded finds its last job again.
 
-        first: what is shown before there is a job.
+        make: (client, the values of each of the groups of controls) -> work.
         """
-        shown = gr.HTML(first and views.note(first), elem_id=f"{kind}-result")
+
+        def submit(client: str, *given: Any) -> Job:
+            left = iter(given)
+            return self.service.submit(client, make(client, *[values_of(group, left) for group in groups]))
+
+        shown = gr.HTML(elem_id=f"{kind}-result")
         # The first input of the Edit tab is what is painted, which the page knows alone.
         js = "(_, ...others) => [studio.region(), ...others]" if kind == "edit" else None
+        inputs = [control for group in groups for _, control in group]
         button.click(self.follower(submit), inputs, shown, js=js, **QUIET)
         self.blocks.load(self.follower(partial(self.service.latest, kind=kind)), outputs=shown, **QUIET)
 
     def generate_tab(self) -> tuple[gr.Button, gr.Button]:
         """Returns the buttons that hand the chosen image to the other tabs."""
-
-        def submit(client: str, classes: Any, num: Any, seed: Any, *values: Any) -> Job:
-            wanted = {"classes": classes, "num": num, "seed": seed} | settings_values(values)
-            return self.service.submit(client, self.service.requests.generate(wanted))
-
         with gr.Row():
             with gr.Column(scale=1, min_width=280):
                 inputs = [*self.what_controls(16), *settings_controls(self.service, self.pipe.defaults)]
                 button = self.buttons("generate", "Generate")
             with gr.Column(scale=2, min_width=280):
-                self.result("generate", button, inputs, submit, "Press Generate.")
+                self.result("generate", button, lambda _, values: self.service.requests.generate(values), inputs)
                 with gr.Row():
                     to_refine = gr.Button("Refine the chosen one", size="sm", visible=self.pipe.critic is not None)
                     to_edit = gr.Button("Edit the chosen one", size="sm")
@@ -133,57 +133,45 @@ class Page:
 
     def compare_tab(self) -> None:
         """Two columns of settings: MaskGIT as A, and as B the critic, where there is one."""
-
-        def submit(client: str, classes: Any, num: Any, seed: Any, *values: Any) -> Job:
-            wanted, half = {"classes": classes, "num": num, "seed": seed}, len(values) // 2
-            variants = [settings_values(values[:half]), settings_values(values[half:])]
-            return self.service.submit(client, self.service.requests.compare(wanted, variants))
-
         with gr.Row():
             with gr.Column(min_width=280):
-                inputs = self.what_controls(8)
+                groups = [self.what_controls(8)]
             for name, sampler in (("A", "confidence"), ("B", "halton" if self.pipe.critic is None else "critic")):
                 with gr.Column(min_width=280):
                     gr.Markdown(f"### {name}")
-                    inputs += settings_controls(self.service, self.pipe.sampling.for_sampler(sampler))
-        button = self.buttons("compare", "Compare")
-        self.result("compare", button, inputs, submit, "The same seeds, made in two ways.")
+                    groups.append(settings_controls(self.service, self.pipe.sampling.for_sampler(sampler)))
+        button, make = self.buttons("compare", "Compare"), self.service.requests.compare
+        self.result("compare", button, lambda _, values, *ways: make(values, ways), *groups)
 
-    def what_controls(self, num: int) -> list[Any]:
+    def what_controls(self, num: int) -> Controls:
         """Controls of what is made: the classes, how many images, and the seed."""
-        choices, most = controls.class_choices(self.service), self.service.limits.images
-        text = "They take turns; none means all of them"
-        classes = gr.Dropdown(choices, multiselect=True, label="Classes", info=text)
+        options: dict[str, Any] = {"multiselect": True, "value": [], "info": "They take turns; none means all of them"}
+        classes, most = controls.class_control(self.service, "Classes", **options), self.service.limits.images
         count = gr.Slider(1, most, value=min(num, most), step=1, label="How many images")
-        return [classes, count, controls.seed_control()]
+        return [("classes", classes), ("num", count), ("seed", controls.seed_control())]
 
     def refine_tab(self, to_refine: gr.Button) -> None:
         """Outputs follow the picture (what the critic thinks of it) and the button (what came of refining it)."""
-        service, requests = self.service, self.service.requests
 
         def look(client: str, picture_id: Any, label: Any) -> Job | None:
             if not picture_id:  # a class may be chosen before there is a picture
                 return None
-            return service.submit(client, requests.look(service.picture(client, picture_id), {"class": label}))
-
-        def submit(client: str, picture_id: Any, label: Any, share: Any, seed: Any, *values: Any) -> Job:
-            ratio = as_integer("share resampled", share, 10, 90) / 100
-            wanted = {"class": label, "ratio": ratio, "seed": seed} | settings_values(values)
-            return service.submit(client, requests.refine(service.picture(client, picture_id), wanted))
+            values = {"picture": picture_id, "class": label}
+            return self.service.submit(client, self.with_picture(self.service.requests.look, client, values))
 
         with gr.Row():
             with gr.Column(scale=1, min_width=280):
                 picture = self.picture_input("refine", to_refine)
-                label = controls.one_class(self.service, "Class of the picture")
+                label = controls.class_control(self.service, "Class of the picture")
                 text = "What the sampler trusts least"
-                share = gr.Slider(10, 90, value=60, step=5, label="Share resampled, %", info=text)
-                inputs = [picture, label, share, controls.seed_control()]
+                share = gr.Slider(0.1, 0.9, value=REFINEMENT_RATIO, step=0.05, label="Share resampled", info=text)
+                inputs = [("picture", picture), ("class", label), ("ratio", share), ("seed", controls.seed_control())]
                 defaults = self.pipe.sampling.for_refinement()
                 inputs += settings_controls(self.service, defaults, refining=True, ranked=False)
                 button = self.buttons("refine", "Refine")
             with gr.Column(scale=2, min_width=280):
                 looked = gr.HTML(views.note("Choose a picture, or make one and press Refine the chosen one."))
-                self.result("refine", button, inputs, submit)
+                self.result("refine", button, partial(self.with_picture, self.service.requests.refine), inputs)
         for event in (picture.change, label.input):
             event(self.follower(look), [picture, label], looked, **QUIET)
 
@@ -198,28 +186,31 @@ class Page:
                 return views.note(str(error), "alert")
             return views.canvas(self.pipe, image)
 
-        def submit(client: str, marked: Any, picture_id: Any, *values: Any) -> Job:
-            right, down, label, seed, *settings = values
-            wanted = {"region": str(marked or "").split(), "move": [right, down], "class": label, "seed": seed}
-            picture = self.service.picture(client, picture_id)
-            return self.service.submit(client, self.service.requests.edit(picture, wanted | settings_values(settings)))
+        def make(client: str, values: dict[str, Any]) -> Work:
+            values["region"] = str(values["region"] or "").split()
+            return self.with_picture(self.service.requests.edit, client, values)
 
         with gr.Row():
             with gr.Column(scale=1, min_width=280):
                 picture = self.picture_input("edit", to_edit)
                 text = "Choose a picture, or make one and press Edit the chosen one."
                 canvas = gr.HTML(views.note(text), elem_id="canvas")
-                inputs: list[Any] = [gr.Textbox(visible=False), picture]
+                inputs: Controls = [("region", gr.Textbox(visible=False)), ("picture", picture)]
                 with gr.Row():
                     for name, most in (("right", width - 1), ("down", height - 1)):
                         label = f"Move {name}, tokens"
-                        inputs.append(gr.Slider(-most, most, value=0, step=1, label=label, min_width=120))
-                inputs += [controls.one_class(self.service, "Class to sample"), controls.seed_control()]
-                inputs += settings_controls(self.service, self.pipe.settings(candidates=1), ranked=False)
+                        inputs.append(("move", gr.Slider(-most, most, value=0, step=1, label=label, min_width=120)))
+                inputs.append(("class", controls.class_control(self.service, "Class to sample")))
+                inputs.append(("seed", controls.seed_control()))
+                inputs += settings_controls(self.service, self.pipe.settings(), ranked=False)
                 button = self.buttons("edit", "Resample")
             with gr.Column(scale=2, min_width=280):
-                self.result("edit", button, inputs, submit)
+                self.result("edit", button, make, inputs)
         picture.change(to_canvas, picture, canvas, **QUIET)
+
+    def with_picture(self, make: Callable[..., Work], client: str, values: dict[str, Any]) -> Work:
+        """Work on the client's picture whose id is among the values."""
+        return make(self.service.picture(client, values.pop("picture")), values)
 
     def picture_input(self, kind: str, button: gr.Button) -> gr.Textbox:
         """The id of a picture: from a file, which the page has sent by then, or from the gallery of the Generate tab.

@@ -11,7 +11,7 @@ from PIL import Image
 from tokencritic.errors import InputError
 from tokencritic.pipeline import Given, TokenCriticPipeline
 from tokencritic.sampling.settings import REFINEMENT_RATIO, SamplingSettings
-from tokencritic.studio.work import Change, Generate
+from tokencritic.studio.work import Work
 from tokencritic.tokenizers.regions import grid_of
 
 _SETTINGS = tuple(field.name for field in dataclasses.fields(SamplingSettings))
@@ -21,6 +21,8 @@ _BOUNDS = {
     "selection_noise": (0, 1000),
     "critic_window": (0, 1),
     "early_noise": (0, 1000),
+    "remask_quota": (0, 1),
+    "remask_noise": (0, 1000),
     "guidance": (0, 100),
 }
 
@@ -59,29 +61,38 @@ class Requests:
 
     def __init__(self, pipe: TokenCriticPipeline, limits: Limits) -> None:
         self.pipe, self.limits = pipe, limits
+        self.bounds = {"steps": (1, limits.steps), "candidates": (1, limits.candidates), **_BOUNDS}
 
-    def generate(self, values: Mapping[str, Any]) -> Generate:
+    def generate(self, values: Mapping[str, Any]) -> Work:
         """values: `classes` (names or numbers; all in turn if none), `num`, `seed`, and the settings."""
         _check_names(values, "classes", "num", "seed", *_SETTINGS)
-        return self._new_images("generate", values, [values])
+        return self.compare(values, [values], "generate")
 
-    def compare(self, values: Mapping[str, Any], variants: Sequence[Mapping[str, Any]]) -> Generate:
+    def compare(self, values: Mapping[str, Any], variants: Sequence[Mapping[str, Any]], kind: str = "compare") -> Work:
         """The same images in several ways. values: as for `generate`, without settings, which come in `variants`."""
-        return self._new_images("compare", values, variants)
+        num = _as_number("num", values.get("num", 16), 1, self.limits.images, whole=True)
+        known = self.pipe.generator.num_classes
+        classes = _as_list("classes", values.get("classes") or [], known)
+        turns = self._labels(classes) if classes else torch.arange(known)
+        labels = turns.repeat(-(-num // len(turns)))[:num]
+        chosen = tuple(self._settings(variant) for variant in variants)
+        for settings in chosen:
+            self._check_work(settings, num)
+        return Work(kind, self._seed(values, num), labels, chosen, tuple(turns.tolist()) if classes else None)
 
-    def look(self, picture: Image.Image, values: Mapping[str, Any]) -> Change:
+    def look(self, picture: Image.Image, values: Mapping[str, Any]) -> Work:
         """What the critic thinks of a picture. values: `class`, or none to ask the classifier."""
-        return Change("look", 0, picture, self._label(values))
+        return Work("look", 0, self._label(values), picture=picture)
 
-    def refine(self, picture: Image.Image, values: Mapping[str, Any]) -> Change:
+    def refine(self, picture: Image.Image, values: Mapping[str, Any]) -> Work:
         """values: `class`, `ratio`, `seed`, and the settings."""
         _check_names(values, "class", "ratio", "seed", *_SETTINGS)
-        ratio = _as_number("ratio", values.get("ratio", REFINEMENT_RATIO), 0.05, 1.0)
+        ratio = _as_number("ratio", values.get("ratio", REFINEMENT_RATIO), 0.05, 1)
         settings = self.pipe.sampling.for_refinement(**self._given_settings(values))
         self._check_work(settings, 1, ratio)
-        return Change("refine", self._seed(values), picture, self._label(values), settings, ratio)
+        return Work("refine", self._seed(values), self._label(values), (settings,), picture=picture, ratio=ratio)
 
-    def edit(self, picture: Image.Image, values: Mapping[str, Any]) -> Change:
+    def edit(self, picture: Image.Image, values: Mapping[str, Any]) -> Work:
         """values: `region` (positions of tokens, row by row), `move` ([right, down] in tokens), `class`, `seed`, settings."""
         _check_names(values, "region", "move", "class", "seed", *_SETTINGS)
         (height, width), settings = grid_of(self.pipe.tokenizer), self._settings(values)
@@ -91,48 +102,33 @@ class Requests:
         region, move = _as_list("region", values.get("region") or [], height * width), values.get("move") or (0, 0)
         if len(_as_list("move", move, 2)) != 2:
             raise InputError(f"move has {len(move)} entries; expected two, how far right and how far down")
-        right = as_integer("move", move[0], 1 - width, width - 1)
-        down = as_integer("move", move[1], 1 - height, height - 1)
+        sides = zip(move, (width, height), strict=True)
+        right, down = (_as_number("move", far, 1 - side, side - 1, whole=True) for far, side in sides)
         marked = torch.zeros(height * width, dtype=torch.bool)
-        marked[[as_integer("region", position, 0, height * width - 1) for position in region]] = True
+        marked[[_as_number("region", position, 0, height * width - 1, whole=True) for position in region]] = True
         if not marked.any() and not right and not down:
             raise InputError("region is empty and nothing is moved; mark at least one token to resample")
         seed, label = self._seed(values), self._label(values)
-        return Change("edit", seed, picture, label, settings, region=marked, move=(right, down))
-
-    def _new_images(self, kind: str, values: Mapping[str, Any], variants: Sequence[Mapping[str, Any]]) -> Generate:
-        num = as_integer("num", values.get("num", 16), 1, self.limits.images)
-        known = self.pipe.generator.num_classes
-        classes = _as_list("classes", values.get("classes") or [], known)
-        turns = self._labels(classes) if classes else torch.arange(known)
-        labels = turns.repeat(-(-num // len(turns)))[:num]
-        chosen = tuple(self._settings(variant) for variant in variants)
-        for settings in chosen:
-            self._check_work(settings, num)
-        return Generate(kind, self._seed(values, num), labels, tuple(turns.tolist()) if classes else None, chosen)
+        return Work("edit", seed, label, (settings,), picture=picture, region=marked, move=(right, down))
 
     def _settings(self, values: Mapping[str, Any]) -> SamplingSettings:
-        settings = self.pipe.settings(**self._given_settings(values))
-        # By its name, so that a command line says it too.
-        return dataclasses.replace(settings, sampler=settings.row(self.pipe.critic is not None).name)
+        return self.pipe.settings(**self._given_settings(values)).of(self.pipe.critic is not None)
 
     def _given_settings(self, values: Mapping[str, Any]) -> dict[str, Any]:
         return {name: self._setting(name, values[name]) for name in _SETTINGS if values.get(name) is not None}
 
     def _setting(self, name: str, value: Any) -> Any:
-        if name in ("steps", "candidates"):
-            return as_integer(name, value, 1, vars(self.limits)[name])
-        if name not in _BOUNDS:
+        if name not in self.bounds:
             if not isinstance(value, str):
                 raise InputError(f"{name} is {_short(value)}; expected a word")
             return value
         if name in ("temperature", "critic_window") and isinstance(value, list | tuple) and len(value) == 2:
-            return tuple(_as_number(name, part, *_BOUNDS[name]) for part in value)
-        return _as_number(name, value, *_BOUNDS[name])
+            return tuple(_as_number(name, part, *self.bounds[name]) for part in value)
+        return _as_number(name, value, *self.bounds[name], whole=name in ("steps", "candidates"))
 
     def _check_work(self, settings: SamplingSettings, num: int, refine_ratio: float | None = None) -> None:
         for name in ("steps", "candidates"):  # a model's own defaults may lie beyond the limits
-            as_integer(name, vars(settings)[name], 1, vars(self.limits)[name])
+            self._setting(name, vars(settings)[name])
         nfe = num * self.pipe.nfe(settings, refine_ratio)
         if nfe > self.limits.nfe:
             raise InputError(
@@ -144,13 +140,13 @@ class Requests:
         # Raises what sampling would raise, and samples nothing.
         self.pipe.token_batches(tokens[:, 0], 0, settings, given)
 
-    def _label(self, values: Mapping[str, Any]) -> int | None:
+    def _label(self, values: Mapping[str, Any]) -> torch.Tensor | None:
         label = values.get("class")
         if label is None or label == "":
             if self.pipe.classifier is None:
                 raise InputError("class is missing, and the model has no classifier to find it; choose one")
             return None
-        return int(self._labels([label])[0])
+        return self._labels([label])
 
     def _labels(self, classes: Sequence[Any]) -> torch.Tensor:
         for label in classes:
@@ -159,24 +155,20 @@ class Requests:
         return self.pipe.labels(list(classes), called="classes")
 
     def _seed(self, values: Mapping[str, Any], num: int = 1) -> int:
-        return as_integer("seed", values.get("seed", 0), 0, 2**63 - num)
+        return _as_number("seed", values.get("seed", 0), 0, 2**63 - num, whole=True)
 
 
-def as_integer(name: str, value: Any, low: int, high: int) -> int:
-    """A whole number in [low, high]: an int, a float without a fraction, or decimal digits, since a page sends all three."""
-    if isinstance(value, str) and len(value) <= 40 and value.strip().removeprefix("-").isdecimal():
+def _as_number(name: str, value: Any, low: float, high: float, *, whole: bool = False) -> Any:
+    """A number in [low, high]. whole: an int, which may come as a float or as digits, since a page sends all three."""
+    if whole and isinstance(value, str) and len(value) <= 40 and value.strip().removeprefix("-").isdecimal():
         value = int(value)
-    if isinstance(value, float) and value.is_integer():
+    if whole and isinstance(value, float) and value.is_integer():
         value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise InputError(f"{name} is {_short(value)}; expected a whole number from {low} to {high}")
-    return value
-
-
-def _as_number(name: str, value: Any, low: float, high: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not (low <= value <= high):
-        raise InputError(f"{name} is {_short(value)}; expected a number from {low:g} to {high:g}")
-    return float(value)
+    kinds = int if whole else int | float
+    if isinstance(value, bool) or not isinstance(value, kinds) or not low <= value <= high:
+        kind = "whole number" if whole else "number"
+        raise InputError(f"{name} is {_short(value)}; expected a {kind} from {low} to {high}")
+    return value if whole else float(value)
 
 
 def _as_list(name: str, value: Any, most: int) -> Sequence[Any]:

@@ -16,10 +16,8 @@ _SHORTEST_TOKEN = 8
 
 def is_loopback(host: str) -> bool:
     """Whether an address to bind to can be reached from this machine alone."""
-    if host == "localhost":
-        return True
     try:
-        return ipaddress.ip_address(host).is_loopback
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
 

@@ -6,6 +6,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Literal
 
 from PIL import Image
@@ -48,7 +49,7 @@ class Job:
 
     def carry_out(self, pipe: TokenCriticPipeline, seconds: float, clock: Callable[[], float]) -> None:
         """Do the work; whatever happens, the job is finished afterwards. seconds: how long it may take."""
-        self.state, end = "running", clock() + seconds
+        end = clock() + seconds
 
         def watch(done: float, total: int, tokens: Tensor | None) -> None:
             if self.cancelled.is_set():
@@ -56,8 +57,11 @@ class Job:
             if clock() > end:
                 raise InputError(f"stopped after {seconds:g} s, the most a run may take; ask for less")
             self.done, self.total = done, total
-            if tokens is not None:
-                self._show(pipe, tokens)
+            before = time.perf_counter()
+            if tokens is not None and before >= self._next_preview:
+                self.preview = png(image_grid(pipe.images(tokens[:_MOST_SHOWN]), scale=1))
+                after = time.perf_counter()
+                self._next_preview = after + _SHARE_OF_TIME * (after - before)
 
         try:
             self.result = self.work.carry_out(pipe, watch)
@@ -72,13 +76,11 @@ class Job:
         self.message, self.state, self.preview = message, state, None
         self.finished.set()
 
-    def _show(self, pipe: TokenCriticPipeline, tokens: Tensor) -> None:
-        """Draw the images as they are now, but not so often that it slows the job."""
-        start = time.perf_counter()
-        if start >= self._next_preview:
-            self.preview = png(image_grid(pipe.images(tokens[:_MOST_SHOWN]), scale=1))
-            end = time.perf_counter()
-            self._next_preview = end + _SHARE_OF_TIME * (end - start)
+    def cancel(self, message: str = "cancelled") -> None:
+        """End the job at its next step, or at once if it waits."""
+        self.cancelled.set()
+        if self.state == "waiting":
+            self.finish("cancelled", message)
 
 
 class Service:
@@ -98,39 +100,37 @@ class Service:
         self.pipe, self.model, self.limits = pipe, model, limits or Limits()
         self.requests = Requests(pipe, self.limits)
         self._clock = clock
-        self._changed = threading.Condition()
-        self._waiting: list[Job] = []
-        self._running: Job | None = None
-        self._jobs: dict[str, Job] = {}
+        self._lock = threading.Lock()
+        self._jobs: dict[str, Job] = {}  # by their id, in the order of their turns
         self._pictures: dict[tuple[str, str], Image.Image] = {}  # by their client and id
         self._closed = False
-        self._worker = threading.Thread(target=self._work, name="studio", daemon=True)
-        self._worker.start()
+        self._worker = ThreadPoolExecutor(1, "studio")
 
     def submit(self, client: str, work: Work) -> Job:
         """Take work in, or raise `Busy` at once. Nothing waits here."""
-        with self._changed:
+        with self._lock:
             if self._closed:
                 raise Busy("the studio is closing")
-            waiting, unfinished = self._in_time(), self._unfinished(client)
-            if len(unfinished) >= self.limits.per_client:
-                raise Busy(f"busy: {len(unfinished)} of your runs are not finished; wait for them, or cancel them")
-            if len(waiting) >= self.limits.waiting:
-                raise Busy(f"busy: {len(waiting)} runs are waiting already; try again in a moment")
+            unfinished = self._unfinished()
+            own = sum(job.client == client for job in unfinished)
+            if own >= self.limits.per_client:
+                raise Busy(f"busy: {own} of your runs are not finished; wait for them, or cancel them")
+            waiting = sum(job.state == "waiting" for job in unfinished)
+            if waiting >= self.limits.waiting:
+                raise Busy(f"busy: {waiting} runs are waiting already; try again in a moment")
             job = Job(client, work, self._clock())
-            waiting.append(job)
             self._jobs[job.id] = job
             finished = [old.id for old in self._jobs.values() if old.finished.is_set()]
             for job_id in finished[: max(0, len(finished) - self.limits.kept_runs)]:
                 del self._jobs[job_id]
-            self._changed.notify()
+            self._worker.submit(self._take_turn, job)
             return job
 
     def ahead(self, job: Job) -> int:
         """How many jobs come before this one; 0 if it is running or finished. Also gives up jobs that waited too long."""
-        with self._changed:
-            waiting = self._in_time()
-            return waiting.index(job) + (self._running is not None) if job in waiting else 0
+        with self._lock:
+            unfinished = self._unfinished()
+            return unfinished.index(job) if job in unfinished else 0
 
     def find(self, client: str, job_id: str) -> Job:
         """A job of this client."""
@@ -141,20 +141,16 @@ class Service:
 
     def latest(self, client: str, kind: str) -> Job | None:
         """The client's last job of a kind, unless it came to nothing."""
-        with self._changed:
+        with self._lock:
             jobs = [job for job in self._jobs.values() if (job.client, job.work.kind) == (client, kind)]
         return jobs[-1] if jobs and jobs[-1].state in ("waiting", "running", "done") else None
 
     def cancel(self, client: str, kind: str) -> int:
         """Give up the client's unfinished jobs of a kind, and nobody else's. Returns how many there were."""
-        with self._changed:
-            jobs = [job for job in self._unfinished(client) if job.work.kind == kind]
+        with self._lock:
+            jobs = [job for job in self._unfinished() if (job.client, job.work.kind) == (client, kind)]
             for job in jobs:
-                if job is self._running:
-                    job.cancelled.set()
-                else:
-                    self._waiting.remove(job)
-                    job.finish("cancelled", "cancelled")
+                job.cancel()
             return len(jobs)
 
     def read_upload(self, data: bytes) -> Image.Image:
@@ -168,7 +164,7 @@ class Service:
     def keep_picture(self, client: str, image: Image.Image) -> str:
         """Keep a picture of the model's size, to refine or edit; returns its id."""
         picture_id = secrets.token_urlsafe(16)
-        with self._changed:
+        with self._lock:
             self._pictures[client, picture_id] = image
             while len(self._pictures) > self.limits.kept_pictures:
                 del self._pictures[next(iter(self._pictures))]
@@ -183,33 +179,23 @@ class Service:
 
     def close(self) -> None:
         """Cancel everything and end the worker."""
-        with self._changed:
+        with self._lock:
             self._closed = True
-            while self._waiting:
-                self._waiting.pop().finish("cancelled", "the studio is closing")
-            if self._running is not None:
-                self._running.cancelled.set()
-            self._changed.notify()
-        self._worker.join()
+            for job in self._unfinished():
+                job.cancel("the studio is closing")
+        self._worker.shutdown()
 
-    def _work(self) -> None:
-        while True:
-            with self._changed:
-                self._running = None
-                self._changed.wait_for(lambda: self._in_time() or self._closed)
-                if self._closed:
-                    return
-                job = self._running = self._waiting.pop(0)
-            job.carry_out(self.pipe, self.limits.run_seconds, self._clock)
+    def _take_turn(self, job: Job) -> None:
+        with self._lock:
+            if job not in self._unfinished():
+                return
+            job.state = "running"
+        job.carry_out(self.pipe, self.limits.run_seconds, self._clock)
 
-    def _unfinished(self, client: str) -> list[Job]:
-        """The client's jobs that wait or run. The caller holds the lock."""
-        return [job for job in (*self._waiting, self._running) if job is not None and job.client == client]
-
-    def _in_time(self) -> list[Job]:
-        """Finish the jobs that have waited too long; returns those that still wait. The caller holds the lock."""
+    def _unfinished(self) -> list[Job]:
+        """The jobs that run or wait, by turn; those that have waited too long are given up. The caller holds the lock."""
         now, bound = self._clock(), self.limits.wait_seconds
-        for job in [job for job in self._waiting if now - job.submitted > bound]:
-            self._waiting.remove(job)
-            job.finish("late", f"gave up after waiting {bound:g} s for other runs; try again in a moment")
-        return self._waiting
+        for job in self._jobs.values():
+            if job.state == "waiting" and now - job.submitted > bound:
+                job.finish("late", f"gave up after waiting {bound:g} s for other runs; try again in a moment")
+        return [job for job in self._jobs.values() if not job.finished.is_set()]

@@ -7,13 +7,15 @@ from html import escape
 from pathlib import Path
 
 import numpy as np
+import torch
 from PIL import Image, ImageOps
 from torch import Tensor
 
 from tokencritic.errors import InputError
-from tokencritic.pictures.panels import decode_for_panels, hidden_panels, magnify, score_panels, step_panels
+from tokencritic.pictures.panels import step_panels
 from tokencritic.pictures.steps import TracedRun, run_of, write_steps
 from tokencritic.pipeline import TokenCriticPipeline
+from tokencritic.sampling.trace import TraceStep
 from tokencritic.studio.service import Job, Service
 from tokencritic.studio.work import ImageSet, png
 from tokencritic.tokenizers.regions import grid_of
@@ -46,35 +48,19 @@ def finished(service: Service, job: Job) -> str:
     """What came of a finished job, in the form that its tab shows."""
     if job.state != "done":
         return note(job.message[:1].upper() + job.message[1:], "status" if job.state == "cancelled" else "alert")
-    show = {"generate": _images, "compare": _comparison, "look": _look, "refine": _change, "edit": _change}
-    return show[job.work.kind](service, job)
+    results = [_result(service, job, number) for number in range(len(job.result.sets))]
+    if len(results) < 2:
+        return results[0] if results else _look(service.pipe, job)
+    columns = ""  # side by side, below each other on a phone
+    for letter, made, result in zip("AB", job.result.sets, results, strict=True):
+        columns += f"<div><h3>{letter}: {made.settings.sampler}, {made.settings.steps} steps</h3>{result}</div>"
+    return f'<div class="tc-columns">{columns}</div>'
 
 
-def _images(service: Service, job: Job, number: int = 0) -> str:
-    """A gallery with its downloads, the steps of the chosen image, and the command."""
-    made, base = job.result.sets[number], f"studio/runs/{job.id}/{number}"
-    count = len(made.images)
-    facts = f"{count} image{'s' if count > 1 else ''} in {made.seconds:.1f} s, {made.nfe} NFE"
-    if made.mean_score is not None:
-        facts += f", the critic's mean score {made.mean_score:.3f}"
-    links = _link(f"{base}/images.png", "PNG of all")
-    links += _link(f"{base}/steps.gif", "GIF of the steps") if made.trace is not None else ""
-    links += _link(f"{base}/image_0.png", "PNG of the chosen one")
-    buttons = []
-    for index, name in enumerate(service.pipe.names(made.labels)):
-        label = escape(f"{name}, seed {job.work.seed + index}")
-        buttons.append(
-            f'<button type="button" class="tc-thumb" data-index="{index}" aria-pressed="{str(index == 0).lower()}" '
-            f'title="{label}" onclick="studio.choose(this)"><img alt="{label}" src="{base}/image_{index}.png">'
-            f"<span>{escape(name)}</span></button>"
-        )
-    gallery = f'<div class="tc-gallery" role="group" aria-label="images">{"".join(buttons)}</div>'
-    return _result(service, job, number, note(facts + ".") + gallery, links)
-
-
-def _result(service: Service, job: Job, number: int, shown: str, links: str) -> str:
+def _result(service: Service, job: Job, number: int) -> str:
     """What is shown of an image set, with its downloads, its steps and its command."""
     made, base = job.result.sets[number], f"studio/runs/{job.id}/{number}"
+    shown, links = (_gallery if job.work.picture is None else _change)(service.pipe, job, made, base)
     command = job.work.command(service.pipe, service.model, made)
     if command:
         command = (
@@ -85,6 +71,26 @@ def _result(service: Service, job: Job, number: int, shown: str, links: str) -> 
         f'<div class="tc-result" data-base="{base}" data-run="{job.id}" data-chosen="0">{shown}'
         f'<p class="tc-links">Download: {links}</p>{_steps(service.pipe, made, base)}{command}</div>'
     )
+
+
+def _gallery(pipe: TokenCriticPipeline, job: Job, made: ImageSet, base: str) -> tuple[str, str]:
+    """New images, one of which is chosen, and their downloads."""
+    count = len(made.images)
+    facts = f"{count} image{'s' if count > 1 else ''} in {made.seconds:.1f} s, {made.nfe} NFE"
+    if made.mean_score is not None:
+        facts += f", the critic's mean score {made.mean_score:.3f}"
+    links = _link(f"{base}/images.png", "PNG of all")
+    links += _link(f"{base}/steps.gif", "GIF of the steps") if made.trace is not None else ""
+    links += _link(f"{base}/image_0.png", "PNG of the chosen one")
+    buttons = ""
+    for index, name in enumerate(pipe.names(made.labels)):
+        label = escape(f"{name}, seed {job.work.seed + index}")
+        buttons += (
+            f'<button type="button" class="tc-thumb" data-index="{index}" aria-pressed="{str(index == 0).lower()}" '
+            f'title="{label}" onclick="studio.choose(this)"><img alt="{label}" src="{base}/image_{index}.png">'
+            f"<span>{escape(name)}</span></button>"
+        )
+    return f'{note(facts + ".")}<div class="tc-gallery" role="group" aria-label="images">{buttons}</div>', links
 
 
 def _link(address: str, text: str, file: str = "") -> str:
@@ -113,50 +119,40 @@ def _steps(pipe: TokenCriticPipeline, made: ImageSet, base: str) -> str:
     )
 
 
-def _comparison(service: Service, job: Job) -> str:
-    """Two results side by side, below each other on a phone."""
-    columns = "".join(
-        f"<div><h3>{'AB'[number]}: {escape(str(made.settings.sampler))}, {made.settings.steps} steps</h3>"
-        f"{_images(service, job, number)}</div>"
-        for number, made in enumerate(job.result.sets)
-    )
-    return f'<div class="tc-columns">{columns}</div>'
-
-
-def _look(service: Service, job: Job) -> str:
+def _look(pipe: TokenCriticPipeline, job: Job) -> str:
     """A picture as the model sees it, and what the critic thinks of it."""
-    pipe, before = service.pipe, job.result.before
+    before = job.result.before
     assert before is not None
-    figures = {
-        "as the tokenizer gives it back": _panel(pipe, before),
-        "critic's score": _panel(pipe, before, scored=True),
-    }
+    image, score, _ = _panels(pipe, before)
+    figures = {"as the tokenizer gives it back": image, "critic's score": score}
     text = f"Taken as {pipe.names(before.labels)[0]}. The critic's mean score is {before.mean_score:.3f}."
     return note(text) + _figures(figures) + _LEGEND
 
 
-def _change(service: Service, job: Job) -> str:
-    """A picture before and after under one slider, the region resampled, their scores, and the steps between."""
-    pipe, given, before, after = service.pipe, job.result.given, job.result.before, job.result.sets[0]
+def _change(pipe: TokenCriticPipeline, job: Job, after: ImageSet, base: str) -> tuple[str, str]:
+    """A picture before and after under one slider, the region resampled and their scores; and its downloads."""
+    given, before = job.work.picture, job.result.before
     assert given is not None
     assert before is not None
     changed = int((before.tokens != after.tokens).sum())
     name, figures = pipe.names(after.labels)[0], {}
+    image, score, resampled = _panels(pipe, before, job.result.region)
+    new_image, new_score, _ = _panels(pipe, after)
     text = f"{changed} of {before.tokens.numel()} tokens changed, as {name}, in {after.seconds:.1f} s"
     if job.result.region is not None:
-        figures["resampled"] = _panel(pipe, before, region=job.result.region)
+        figures["resampled"] = resampled
     if before.scores is not None:
         text += f". The critic's mean score went from {before.mean_score:.3f} to {after.mean_score:.3f}"
-        figures["score before"], figures["score after"] = (_panel(pipe, made, scored=True) for made in (before, after))
+        figures |= {"score before": score, "score after": new_score}
     wipe = (
-        f'<div class="tc-wipe" style="--at:50%"><div><img alt="before" src="{_panel(pipe, before)}">'
-        f'<img class="tc-after" alt="after" src="{_panel(pipe, after)}"></div><label>before '
+        f'<div class="tc-wipe" style="--at:50%"><div><img alt="before" src="{image}">'
+        f'<img class="tc-after" alt="after" src="{new_image}"></div><label>before '
         '<input type="range" min="0" max="100" value="50" aria-label="how much of the picture before is shown" '
         'oninput="studio.wipe(this)"> after</label></div>'
     )
-    links = _link(f"studio/runs/{job.id}/0/image_0.png", "PNG of the result", "result.png")
+    links = _link(f"{base}/image_0.png", "PNG of the result", "result.png")
     links += _link(_data_uri(png(given)), "PNG of the picture given", "picture.png")
-    return _result(service, job, 0, note(text + ".") + wipe + _figures(figures), links)
+    return note(text + ".") + wipe + _figures(figures), links
 
 
 def _figures(sources: dict[str, str]) -> str:
@@ -187,9 +183,7 @@ def canvas(pipe: TokenCriticPipeline, picture: Image.Image) -> str:
         f'<div class="tc-canvas" role="grid" aria-label="region to resample" aria-describedby="tc-how" tabindex="0" '
         f'data-rows="{rows}" data-columns="{columns}" style="--columns:{columns}; background-image:url({whole})" '
         'onpointerdown="studio.paint(event)" onpointermove="studio.paint(event)" onkeydown="studio.key(event)">'
-        f'{cells}</div><p class="tc-links"><button type="button" onclick="studio.mark(this, \'none\')">Clear</button> '
-        '<button type="button" onclick="studio.mark(this, \'all\')">All</button> '
-        '<button type="button" onclick="studio.mark(this, \'invert\')">Invert</button> '
+        f'{cells}</div><p class="tc-links"><button type="button" onclick="studio.clear(this)">Clear</button> '
         '<output class="tc-count" aria-live="polite">0 tokens marked</output></p>'
     )
 
@@ -233,17 +227,9 @@ def steps_sheet(pipe: TokenCriticPipeline, made: ImageSet, image: int) -> Image.
     return Image.fromarray(np.concatenate([np.concatenate(list(row), axis=1) for row in rows]))
 
 
-def _panel(pipe: TokenCriticPipeline, made: ImageSet, *, scored: bool = False, region: Tensor | None = None) -> str:
-    """The address of the first image at a panel's size, with the tokenizer's margin, so that tokens divide it evenly.
-
-    scored: under the critic's scores, which must be there. region: (n,) bool, greyed.
-    """
-    grid = grid_of(pipe.tokenizer)
-    pixels, size = decode_for_panels(made.tokens[:1], pipe.tokenizer, _ROOM)
-    if scored:
-        assert made.scores is not None
-        pixels = score_panels(pixels, made.scores[:1].numpy(), grid)
-    pixels = magnify(pixels, size)
-    if region is not None:
-        pixels = hidden_panels(pixels, region[None].numpy(), None, grid)
-    return _data_uri(png(Image.fromarray(pixels[0])))
+def _panels(pipe: TokenCriticPipeline, made: ImageSet, region: Tensor | None = None) -> list[str]:
+    """The addresses of the first image at a panel's size: plain, under the critic's scores, region (n,) greyed."""
+    hidden = torch.zeros_like(made.tokens, dtype=torch.bool) if region is None else region[None]
+    step = TraceStep(0, 0.0, made.tokens, hidden, made.scores, hidden)
+    panels = step_panels([step], [0], pipe.tokenizer, _ROOM, "probability")[:, 0, 0]
+    return [_data_uri(png(Image.fromarray(panel))) for panel in panels]

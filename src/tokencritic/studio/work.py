@@ -3,11 +3,10 @@
 import io
 import shlex
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
-import torch
 from PIL import Image
 from torch import Tensor
 
@@ -41,6 +40,14 @@ class ImageSet:
     nfe: int = 0
     seconds: float = 0.0
 
+    @classmethod
+    def of(
+        cls, pipe: TokenCriticPipeline, settings: SamplingSettings, labels: Tensor, tokens: Tensor, **cost: Any
+    ) -> Self:
+        """Tokens (b, n) with their images, and the critic's scores of them."""
+        scores = None if pipe.critic is None else pipe.critic_scores(tokens, labels)
+        return cls(settings, tuple(labels.tolist()), tuple(pipe.images(tokens)), tokens, scores, **cost)
+
     @property
     def mean_score(self) -> float | None:
         """The mean of the critic's scores over all images, 0 to 1."""
@@ -49,86 +56,64 @@ class ImageSet:
 
 @dataclass(frozen=True)
 class Result:
-    """What a job made. given: the picture that was worked on. before: its reconstruction by the tokenizer."""
+    """What a job made. before: the reconstruction of the picture by the tokenizer. region: (n,) bool, the tokens resampled."""
 
     sets: tuple[ImageSet, ...] = ()
-    given: Image.Image | None = None
     before: ImageSet | None = None
     region: Tensor | None = None
 
 
 @dataclass(frozen=True)
 class Work:
-    """Something to do with a pipeline. kind: the tab that shows it. seed: of its first image."""
+    """Images to make with a pipeline: new ones, or those of a picture to refine, or to edit where there is a region.
+
+    kind: the tab that shows it. seed: of its first image. labels: (b,), None to ask the classifier about the picture.
+    variants: the settings, each for all images; with none the critic is asked about the picture, and that is all.
+    classes: those asked for in turn, None for all. ratio: the share of tokens that refinement resamples. region: (n,) bool, the
+    tokens that an edit resamples. move: how many tokens the picture is moved right and down before an edit.
+    """
 
     kind: str
     seed: int
-
-    def carry_out(self, pipe: TokenCriticPipeline, watch: Watcher) -> Result:
-        raise NotImplementedError
-
-    def command(self, pipe: TokenCriticPipeline, model: str, made: ImageSet) -> str:
-        """The command line that makes the same images, or "" where there is none."""
-        return ""
-
-
-@dataclass(frozen=True)
-class Generate(Work):
-    """New images, once for each of the settings. labels: (b,). classes: those asked for, None for all in turn."""
-
-    labels: Tensor
-    classes: tuple[int, ...] | None
-    variants: tuple[SamplingSettings, ...]
-
-    def carry_out(self, pipe: TokenCriticPipeline, watch: Watcher) -> Result:
-        maker = _Maker(pipe, watch, self.labels, *self.variants)
-        return Result(tuple(maker.make(self.seed, settings) for settings in self.variants))
-
-    def command(self, pipe: TokenCriticPipeline, model: str, made: ImageSet) -> str:
-        words = ["sample", model, "--num", str(len(self.labels)), "--seed", str(self.seed)]
-        if self.classes is not None:
-            words += ["--classes", *(class_word(label, pipe.class_names) for label in self.classes)]
-        return _command(words, pipe, made.settings)
-
-
-@dataclass(frozen=True)
-class Change(Work):
-    """A picture to refine, or to edit where there is a region.
-
-    label: its class, None to ask the classifier. settings: None only asks what the critic thinks of the picture.
-    ratio: the share of tokens that refinement resamples. region: (n,) bool, the tokens that an edit resamples.
-    move: how many tokens the picture is moved right and down before an edit.
-    """
-
-    picture: Image.Image
-    label: int | None
-    settings: SamplingSettings | None = None
+    labels: Tensor | None
+    variants: tuple[SamplingSettings, ...] = ()
+    classes: tuple[int, ...] | None = None
+    picture: Image.Image | None = None
     ratio: float = REFINEMENT_RATIO
     region: Tensor | None = None
     move: tuple[int, int] = (0, 0)
 
     def carry_out(self, pipe: TokenCriticPipeline, watch: Watcher) -> Result:
-        watch(0, 1, None)
-        tokenizer, region, tokens = pipe.tokenizer, self.region, pipe.encode(self.picture)
-        # The classifier is asked about the picture as it was given, whole.
-        labels = pipe.classify(tokens) if self.label is None else torch.tensor([self.label])
-        if region is not None:
-            pixels = to_images(self.picture, tokenizer.image_size, tokenizer.channels)
-            side, (right, down) = regions.token_side(tokenizer), self.move
-            moved, bare = regions.move(pixels, right * side, down * side)
-            tokens, region = pipe.encode(moved), region | regions.tokens_touched(bare, tokenizer)
-        before = _image_set(pipe, self.settings or pipe.defaults, labels, tokens)
-        if self.settings is None:
-            return Result((), self.picture, before)
-        maker = _Maker(pipe, watch, labels, self.settings)
-        after = maker.make(self.seed, self.settings, Given(tokens, self.ratio, region))
-        return Result((after,), self.picture, before, region)
+        labels, given, before, region = self.labels, None, None, self.region
+        if self.picture is not None:
+            watch(0, 1, None)
+            tokenizer, tokens = pipe.tokenizer, pipe.encode(self.picture)
+            # The classifier is asked about the picture as it was given, whole.
+            labels = pipe.classify(tokens) if labels is None else labels
+            if region is not None:
+                pixels = to_images(self.picture, tokenizer.image_size, tokenizer.channels)
+                right, down = (regions.token_side(tokenizer) * far for far in self.move)
+                moved, bare = regions.move(pixels, right, down)
+                tokens, region = pipe.encode(moved), region | regions.tokens_touched(bare, tokenizer)
+            given, before = Given(tokens, self.ratio, region), ImageSet.of(pipe, pipe.defaults, labels, tokens)
+        assert labels is not None
+        maker = _Maker(pipe, watch, labels, *self.variants)
+        return Result(tuple(maker.make(self.seed, settings, given) for settings in self.variants), before, region)
 
     def command(self, pipe: TokenCriticPipeline, model: str, made: ImageSet) -> str:
+        """The command line that makes the same images with any defaults of the model's folder, or "" where there is none."""
         if self.region is not None:
             return ""
-        words = ["refine", model, "picture.png", "--classes", class_word(made.labels[0], pipe.class_names)]
-        return _command([*words, "--ratio", repr(self.ratio), "--seed", str(self.seed)], pipe, made.settings)
+        words, classes = ["sample", model, "--num", str(len(made.labels))], self.classes
+        if self.picture is not None:
+            words, classes = ["refine", model, "picture.png", "--ratio", repr(self.ratio)], made.labels
+        words += ["--seed", str(self.seed)]
+        if classes is not None:
+            words += ["--classes", *map(str, classes)]
+        for name, value in made.settings.in_effect(pipe.critic is not None).items():
+            if value is not None:
+                words += [f"--{name}", *map(str, value if isinstance(value, list) else [value])]
+        return shlex.join(["token-critic", *words])
 
 
 class _Maker:
@@ -150,7 +135,7 @@ class _Maker:
         seconds = time.perf_counter() - start
         nfe = self.pipe.nfe(settings, given.ratio if given is not None and given.region is None else None)
         trace = self.trace if self.pipe.tokenizer.grid else None
-        return _image_set(self.pipe, settings, self.labels, tokens, trace, nfe, seconds)
+        return ImageSet.of(self.pipe, settings, self.labels, tokens, trace=trace, nfe=nfe, seconds=seconds)
 
     def _watch_step(self, proposal: Proposal, scores: Tensor | None, mask: Tensor) -> None:
         if self.trace is not None:
@@ -164,32 +149,8 @@ class _Maker:
         self.watch(round(self.done, 6), self.total, proposal.tokens if shown else None)
 
 
-def _image_set(
-    pipe: TokenCriticPipeline, settings: SamplingSettings, labels: Tensor, tokens: Tensor, *cost: Any
-) -> ImageSet:
-    """Tokens (b, n) with their images, and the critic's scores of them. cost: the fields of `ImageSet` after the scores."""
-    scores = None if pipe.critic is None else pipe.critic_scores(tokens, labels)
-    return ImageSet(settings, tuple(labels.tolist()), tuple(pipe.images(tokens)), tokens, scores, *cost)
-
-
 def png(image: Image.Image) -> bytes:
     """The bytes of a PNG file."""
     file = io.BytesIO()
     image.save(file, "PNG")
     return file.getvalue()
-
-
-def class_word(label: int, class_names: Sequence[str]) -> str:
-    """A class by its name, or by its number where the name could be taken for something else."""
-    name = class_names[label] if class_names else ""
-    same = sum(other.lower() == name.lower() for other in class_names)
-    return str(label) if not name or name.isdecimal() or name.startswith("-") or same > 1 else name
-
-
-def _command(words: list[str], pipe: TokenCriticPipeline, settings: SamplingSettings) -> str:
-    """A command line with all settings in effect, so that it does not depend on the defaults of the model's folder."""
-    for name, value in settings.in_effect(pipe.critic is not None).items():
-        if value is not None:
-            values = value if isinstance(value, list) else [value]
-            words = [*words, f"--{name}", *(str(part) for part in values)]
-    return shlex.join(["token-critic", *words])
