@@ -58,9 +58,6 @@ class MarkovWorld(MaskedGenerator):
         seen = torch.stack([masked_tokens, classes[:, None].expand_as(masked_tokens)], dim=-1)
         return self.logits_at(masked_tokens, labels, positions), (seen.float(),)
 
-    def identity(self) -> str:
-        return "MarkovWorld"
-
     @cached_property
     def critic(self) -> "BayesCritic":
         """The critic that knows this generator."""
@@ -213,8 +210,10 @@ class BayesInlineCritic(FeatureCritic):
     """The exact inline critic of a world, a table over what the generator sees."""
 
     def __init__(self, world: MarkovWorld) -> None:
-        self.world, self.generator_identity = world, world.identity()
-        self.num_features, self.feature_width = world.num_features, world.feature_width
+        self.world = world
+
+    def check(self, generator: MaskedGenerator) -> None:
+        """It is made for its world, whose features name everything."""
 
     def __call__(self, features: Features, /) -> Tensor:
         tokens, labels = features[0].long().unbind(-1)

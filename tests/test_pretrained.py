@@ -53,7 +53,7 @@ def test_all_embedded_files_stay_small():
 @pytest.mark.parametrize("name", NAMES)
 def test_a_model_is_whole(name):
     pipe = TokenCriticPipeline.from_pretrained(name)
-    assert list(pipe.parts) == ["tokenizer", "generator", "critic", "classifier"]
+    assert list(pipe.parts) == ["tokenizer", "generator", "critic", "inline_critic", "classifier"]
     arrays = TokenArrays.open(name, pipe.tokenizer.fingerprint())
     assert arrays.class_names == pipe.class_names
     assert {path.name for path in (FOLDER / name).iterdir()} >= {"README.md", "tokens.npz", "reference.npz"}
@@ -62,7 +62,7 @@ def test_a_model_is_whole(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_what_tuning_found_is_for_these_very_weights(name):
     pipe = TokenCriticPipeline.from_pretrained(name)
-    own = {part: pipe.parts[part].fingerprint() for part in ("tokenizer", "generator", "critic")}
+    own = {part: pipe.parts[part].fingerprint() for part in ("tokenizer", "generator", "critic", "inline_critic")}
     for file in (FOLDER / name).glob("tuning-*.json"):
         sampler, nfe = file.stem.removeprefix("tuning-").rsplit("-", 1)
         found = pipe.sampling.tuned(sampler, int(nfe))
@@ -70,7 +70,7 @@ def test_what_tuning_found_is_for_these_very_weights(name):
         assert found.settings.sampler == sampler
         assert found.settings.nfe(pipe.tokenizer.num_tokens) <= int(nfe)
         assert found.models.items() <= own.items(), file.name
-    assert pipe.defaults == pipe.sampling.tuned("critic", 27).settings
+    assert pipe.defaults == pipe.sampling.tuned("inline", 8).settings
 
 
 def test_every_command_works_offline(alone):

@@ -17,7 +17,7 @@ RECORDED = {
     name: torch.from_numpy(tokens) for name, tokens in np.load(Path(__file__).with_name("regression.npz")).items()
 }
 SETTINGS = {
-    "critic_default": None,
+    "critic_default": SamplingSettings("critic", 19, (1.094, 0.799), 3.405, "gumbel", (0.53, 0.0)),
     "critic_window": SamplingSettings("critic", 10, (1.1, 0.7), 0.5, critic_window=(0.8, 0.35)),
     "remask_b": SamplingSettings("random-remask", 12, (1.0, 0.8), critic_window=(0.6, 0.2)),
     "confidence_a": SamplingSettings("confidence", 8),
@@ -52,8 +52,8 @@ def test_a_seed_edits_to_the_recorded_tokens(pipe):
     box = torch.zeros(14, 14, dtype=torch.bool)
     box[3:9, 2:11] = True
     regions = torch.stack([box.roll(i, 1).flatten() & (torch.arange(196) % (i + 2) != 0) for i in range(3)])
-    given = Given(RECORDED["confidence_a"].long(), region=regions)
-    assert_recorded("edit", pipe.sample_tokens(torch.tensor([1, 2, 3]), 9, given=given))
+    given, settings = Given(RECORDED["confidence_a"].long(), region=regions), SETTINGS["critic_default"]
+    assert_recorded("edit", pipe.sample_tokens(torch.tensor([1, 2, 3]), 9, settings, given))
 
 
 def test_every_run_is_recorded():

@@ -218,7 +218,7 @@ def test_an_inline_critic_for_the_bundled_model_is_trained_exported_and_samples(
     shutil.copytree(bundled, model)
     assert call("export", run, model) == 0
     after = contents(model)
-    assert {path.parts[0] for path in after if after[path] != before.get(path)} == {"inline_critic", "pipeline.json"}
+    assert {path.parts[0] for path in after if after[path] != before.get(path)} == {"inline_critic"}
     out = tmp_path / "images"
     assert call("sample", model, "--sampler", "inline", "--steps", 3, "--classes", 8, "--num", 1, "--out", out) == 0
     assert list(out.glob("*.png"))

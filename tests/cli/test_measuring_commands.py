@@ -360,7 +360,7 @@ def test_bad_input_is_one_line_and_nothing_is_sampled(refused, model, make_model
         ("compare", model, *measured, "--steps", 0): "steps is 0; it must be an integer, at least 1",
         ("compare", model, *measured, "--nfe", 0): "nfe is 0; one step of these settings takes 1",
         ("compare", model, *measured, "--candidates", 1): "--candidates holds 1; each must be at least 2",
-        ("compare", model, *measured, "--candidates", 5, "--nfe", 9): "leave out --nfe",
+        ("compare", model, *measured, "--candidates", 5, "--nfe", 9): "give one of them",
     }
     cases |= {(verb, model, *measured, "--device", "cud"): "--device is cud" for verb in VERBS}
     if not torch.cuda.is_available():

@@ -132,7 +132,7 @@ def test_a_trace_that_cannot_be_written_is_refused_before_sampling(model, tmp_pa
         (["--trace", tmp_path / "a.gif", "--candidates", 2], "without rejection"),
         (
             ["--trace", tmp_path / "a.gif", "--compare", "--sampler", "random-order"],
-            "--compare is for a model with a critic",
+            "--compare is for a sampler that re-masks",
         ),
     ):
         assert main(["sample", str(model), "--out", str(tmp_path / "out"), *map(str, arguments)]) == 2

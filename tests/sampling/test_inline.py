@@ -220,8 +220,7 @@ class TableHead(torch.nn.Module, FeatureCritic):
 
     def __init__(self, world):
         super().__init__()
-        self.world, self.generator_identity = world, world.identity()
-        self.num_features, self.feature_width = world.num_features, world.feature_width
+        self.world = world
         rows = (world.codebook_size + 1) ** world.num_tokens
         self.table = torch.nn.Parameter(torch.zeros(world.num_classes, rows, world.num_tokens))
 

@@ -1,5 +1,6 @@
 """`token-critic demo`: what the critic does, in pictures, on a bundled model."""
 
+import sys
 import time
 from pathlib import Path
 
@@ -8,58 +9,65 @@ from tokencritic.errors import InputError
 
 _MOST_CLASSES = 10
 _SHOWN = 6  # images in the animation and in the refinement
-_BASELINE, _OURS, _REFINED = "MaskGIT", "Token-Critic", "MaskGIT, refined"
 
 
 def main(arguments: list[str]) -> None:
     parser = make_parser(
         "demo",
-        "MaskGIT and Token-Critic from the same seeds and at the same NFE, how their images form, and MaskGIT's images refined "
-        "by the critic. Takes less than a minute.",
+        "MaskGIT and the samplers with a critic from the same seeds and at the same cost, how their images form, and MaskGIT's "
+        "images refined. Takes less than a minute.",
         "[MODEL] [OPTIONS]",
     )
     parser.add_argument("model", nargs="?", default="fashion-mnist", help=f"{MODEL_HELP}; it needs a critic")
-    parser.add_argument("--rows", type=int, default=4, help="images of each class")
+    parser.add_argument("--rows", type=int, default=4, help="images of each class that are shown")
+    parser.add_argument("--num", type=int, default=400, metavar="N", help="images of each sampler that are classified")
     add_work(parser, "out/demo")
     given = parse(parser, arguments)
-    check_positive(given, "rows", "batch_size")
+    check_positive(given, "rows", "num", "batch_size")
+
+    import numpy as np
 
     from tokencritic.evaluation.report import table
     from tokencritic.pictures.grids import save
     from tokencritic.pictures.steps import before_and_after, run_of, samples_compared, write_steps
     from tokencritic.pipeline import Given
+    from tokencritic.sampling.samplers import SAMPLERS
     from tokencritic.sampling.trace import Trace
 
     pipe = load_model(given)
-    if pipe.critic is None:
+    samplers = [name for name, part in (("critic", pipe.critic), ("inline", pipe.inline_critic)) if part is not None]
+    if not samplers:
         raise InputError(f"{given.model} has no critic; the demo shows what a critic does")
-    classes = range(min(_MOST_CLASSES, pipe.generator.num_classes))
-    labels = pipe.labels([*classes] * given.rows)
-    plain = {name: pipe.sampling.for_sampler(row) for name, row in ((_BASELINE, "confidence"), (_OURS, "critic"))}
-    settings = {**plain, _REFINED: pipe.sampling.for_refinement(candidates=1)}
-    tokens, traces, nfe, seconds = {}, {name: Trace(_SHOWN) for name in settings}, {}, {}
-    for name, chosen in settings.items():
-        start, began = Given(tokens[_BASELINE]) if name == _REFINED else None, time.perf_counter()
-        hooks = {"batch_size": given.batch_size, "on_step": traces[name]}
-        tokens[name] = pipe.sample_tokens(labels, given.seed, chosen, start, **hooks)
-        seconds[name] = time.perf_counter() - began
-        nfe[name] = pipe.nfe(chosen, None if start is None else start.ratio)
-    for cost in (nfe, seconds):
-        cost[_REFINED] += cost[_BASELINE]
-
     folder = Path(given.out)
     folder.mkdir(parents=True, exist_ok=True)
-    shown = {name: tokens[name] for name in plain}
-    notes = [f"{nfe[name]} NFE" for name in plain]
-    save(samples_compared(shown, pipe.tokenizer, pipe.names(classes), notes), folder / "samples.png")
-    runs = [run_of(str(one.sampler), traces[name], one.probabilities) for name, one in plain.items()]
+    classes = range(min(_MOST_CLASSES, pipe.generator.num_classes))
+    shown = given.rows * len(classes)
+    labels = pipe.labels([*classes] * -(-max(given.num, shown) // len(classes)))
+    plain = {name: pipe.sampling.for_sampler(name, pipe.cost) for name in ("confidence", *samplers)}
+    baseline, refined = SAMPLERS["confidence"].title, f"{SAMPLERS['confidence'].title}, refined"
+    settings = {SAMPLERS[name].title: chosen for name, chosen in plain.items()}
+    settings[refined] = pipe.sampling.for_refinement(candidates=1)
+    tokens, traces, spent = {}, {name: Trace(_SHOWN) for name in settings}, {}
+    for name, chosen in settings.items():
+        print(f"{name}: {len(labels)} images", file=sys.stderr, flush=True)
+        start, began = Given(tokens[baseline]) if name == refined else None, time.perf_counter()
+        hooks = {"batch_size": given.batch_size, "on_step": traces[name]}
+        tokens[name] = pipe.sample_tokens(labels, given.seed, chosen, start, **hooks)
+        ratio, milliseconds = start and start.ratio, 1000 * (time.perf_counter() - began) / len(labels)
+        spent[name] = np.array([pipe.nfe(chosen, ratio), pipe.cost(chosen, ratio), milliseconds])
+    spent[refined] += spent[baseline]
+
+    sheet = {name: tokens[name][:shown] for name in settings if name != refined}
+    notes = ["{:.0f} NFE, cost {:.1f}".format(*spent[name][:2]) for name in sheet]
+    save(samples_compared(sheet, pipe.tokenizer, pipe.names(classes), notes), folder / "samples.png")
+    runs = [run_of(name, traces[SAMPLERS[name].title], one.probabilities) for name, one in plain.items()]
     names = pipe.names(labels[:_SHOWN].tolist())
     write_steps(folder / "steps.gif", runs, pipe.tokenizer, names)
-    picture = before_and_after(traces[_REFINED], pipe.tokenizer, names, settings[_REFINED].probabilities)
+    picture = before_and_after(traces[refined], pipe.tokenizer, names, settings[refined].probabilities)
     save(picture, folder / "refined.png")
 
-    header = ["", "NFE", "ms/image"] + [f"right class of {len(labels)}"] * (pipe.classifier is not None)
-    rows = [[name, str(nfe[name]), f"{1000 * seconds[name] / len(labels):.0f}"] for name in settings]
+    header = ["", "NFE", "cost", "ms/image"] + [f"right class of {len(labels)}"] * (pipe.classifier is not None)
+    rows = [[name, *"{:.0f} {:.1f} {:.0f}".format(*spent[name]).split()] for name in settings]
     for row in rows if pipe.classifier is not None else ():
         row.append(f"{(pipe.classify(tokens[row[0]]) == labels).float().mean():.0%}")
     print(table(header, rows))

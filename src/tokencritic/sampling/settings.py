@@ -21,7 +21,8 @@ REFINEMENT_RATIO = 0.6  # the paper's share of tokens that refinement hides firs
 
 
 # What a caller's change of sampler leaves as it is: the rest is what suits one sampler and harms another.
-_SHARED = ("steps", "candidates", "reject_by")
+_RANKING = ("candidates", "reject_by")
+_SHARED = ("steps", *_RANKING)
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,7 @@ class SamplingSettings:
         """Raises InputError if the critic window contains no step: the images would be MaskGIT's under another name."""
         if self.steps == 1 or not self.row(has_critic).revokes:
             return
-        if _count_evaluations(num_tokens, self.steps, self.critic_window, None).chosen == 0:
+        if _count_evaluations(num_tokens, self.steps, self.critic_window, None)[1] == 0:
             start, end = self.critic_window
             raise InputError(
                 f"critic_window is {start:g} {end:g}; it contains none of {self.steps} steps of {num_tokens} tokens at which "
@@ -161,16 +162,10 @@ class Evaluations(NamedTuple):
     classifier: int = 0
 
 
-class _Counts(NamedTuple):
-    generated: int
-    chosen: int
-    judged: int
-
-
 @lru_cache
 def _count_evaluations(
     num_tokens: int, steps: int, window: tuple[float, float] | None, refine_ratio: float | None
-) -> _Counts:
+) -> tuple[int, int, int]:
     """How often the loop evaluates its generator, how often it chooses inside the window (None for no window), and how often
     some tokens are visible then.
     """
@@ -183,7 +178,7 @@ def _count_evaluations(
     chosen = [before for step, before in run if not step.is_last and revokes(step)]
     judged = [before for before in chosen if before != plan.num_free]
     given = refine_ratio is not None and revokes(plan.start)
-    return _Counts(len(run), len(chosen) + given, len(judged) + given)
+    return len(run), len(chosen) + given, len(judged) + given
 
 
 def check_noise(value: float, name: str = "selection_noise") -> None:
@@ -241,9 +236,9 @@ class ModelSettings:
     def changed(self, **changes: Any) -> SamplingSettings:
         """The model's defaults with some settings changed.
 
-        Another sampler than the default one has its own temperature, noise and guidance, not those of the defaults: what suits
-        one harms another. Random re-masking in place of the critic keeps them: it is the control. The default critic window is
-        widened where it contains none of the caller's steps.
+        What suits one sampler harms another, so another one than the default has none of its temperature, noise and guidance.
+        It has what tuning found at the nearest NFE, else its published settings. Random re-masking in place of the critic keeps
+        them: it is the control. The default critic window is widened where it contains none of the caller's steps.
         """
         _check_names(changes)
         changed = dataclasses.replace(self.defaults, **changes)
@@ -251,7 +246,11 @@ class ModelSettings:
         if (chosen, usual) == ("random-remask", "critic"):
             changed = dataclasses.replace(self.defaults.with_random_remasking(), **changes)
         elif chosen != usual:
-            changed = SamplingSettings(**{name: vars(self.defaults)[name] for name in _SHARED} | changes)
+            shared = {name: vars(self.defaults)[name] for name in _SHARED}
+            changed = SamplingSettings(**shared | changes)
+            at = (changed if "steps" in changes else self.defaults).nfe(self.num_tokens, self.has_critic)
+            if (found := self.tuned(chosen, at)) is not None:
+                changed = dataclasses.replace(found.settings, **{name: shared[name] for name in _RANKING} | changes)
         return changed if "critic_window" in changes else self.opened(changed)
 
     def opened(self, settings: SamplingSettings) -> SamplingSettings:
@@ -275,20 +274,25 @@ class ModelSettings:
         judge = "critic" if self.has_critic else "inline"
         return self.changed(**{"sampler": judge, **REFINING, **changes})
 
-    def for_sampler(self, sampler: str) -> SamplingSettings:
+    def for_sampler(self, sampler: str, spent: Callable[[SamplingSettings], float] | None = None) -> SamplingSettings:
         """What suits a sampler, without rejection: the defaults for the sampler that they are made for; for another what
-        `at_nfe` finds at the NFE of those defaults.
+        `at_nfe` finds at the NFE of those defaults, or at what they spend.
         """
         plain = self.changed(candidates=1)
         if sampler == plain.row(self.has_critic).name:
             return dataclasses.replace(plain, sampler=sampler)
-        return self.at_nfe(sampler, plain.nfe(self.num_tokens, self.has_critic))
+        return self.at_nfe(sampler, spent(plain) if spent else plain.nfe(self.num_tokens, self.has_critic), spent)
 
-    def at_nfe(self, sampler: str, nfe: int) -> SamplingSettings:
-        """The settings of a sampler at an NFE: those that tuning found best where it was run, else the model's own."""
+    def at_nfe(
+        self, sampler: str, nfe: float, spent: Callable[[SamplingSettings], float] | None = None
+    ) -> SamplingSettings:
+        """The settings of a sampler at an NFE: those that tuning found best where it was run, else the model's own.
+
+        spent: see `fitted`.
+        """
         found = self.tuned(sampler, nfe)
         settings = self.changed(sampler=sampler) if found is None else found.settings
-        return self.fitted(dataclasses.replace(settings, sampler=sampler, candidates=1), nfe)
+        return self.fitted(dataclasses.replace(settings, sampler=sampler, candidates=1), nfe, spent)
 
     def fitted(
         self, settings: SamplingSettings, nfe: float, spent: Callable[[SamplingSettings], float] | None = None
@@ -307,7 +311,7 @@ class ModelSettings:
                 best, most = tried, needed
         if best is None:
             least = spent(dataclasses.replace(settings, steps=1))
-            raise InputError(f"the budget is {nfe:g} evaluations; one step of these settings takes {least:g} already")
+            raise InputError(f"nfe is {nfe:g}; one step of these settings takes {least:g} already")
         return best
 
     def tuned(self, sampler: str, nfe: float) -> Tuned | None:
