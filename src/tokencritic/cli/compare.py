@@ -21,9 +21,8 @@ def main(arguments: list[str]) -> None:
     group.add_argument("--nfe", type=int, nargs="+", default=[], metavar="N", help=text)
     text = "instead: the samplers at each of these costs, in FLOPs of one generator evaluation"
     group.add_argument("--cost", type=float, nargs="+", default=[], metavar="X", help=text)
-    group.add_argument(
-        "--candidates", type=int, nargs="+", default=[], metavar="N", help="of rejection; the paper: 5 10"
-    )
+    text = "of rejection; the paper: 5 10"
+    group.add_argument("--candidates", type=int, nargs="+", default=[], metavar="N", help=text)
     group.add_argument("--out", metavar="FOLDER", help="a folder for comparison.json and comparison.md")
     add_measuring(parser, num=10_000)
     given = parse(parser, arguments)
@@ -38,7 +37,7 @@ def main(arguments: list[str]) -> None:
     with joined_ranks(given) as ranks:
         pipe = load_model(given)
         if given.nfe or given.cost:
-            lines = comparison.lines_at_nfe(pipe, given.nfe) + comparison.lines_at_cost(pipe, given.cost)
+            lines = comparison.lines_at_nfe(pipe, given.nfe or given.cost, None if given.nfe else pipe.cost)
         else:
             lines = comparison.comparison_lines(pipe, given.steps, given.candidates)
         sets, meter = sets_and_meter(given, ranks, pipe, (line.settings for line in lines))

@@ -38,8 +38,7 @@ def main(arguments: list[str]) -> None:
     samplers = [name for name, part in (("critic", pipe.critic), ("inline", pipe.inline_critic)) if part is not None]
     if not samplers:
         raise InputError(f"{given.model} has no critic; the demo shows what a critic does")
-    folder = Path(given.out)
-    folder.mkdir(parents=True, exist_ok=True)
+    (folder := Path(given.out)).mkdir(parents=True, exist_ok=True)
     classes = range(min(_MOST_CLASSES, pipe.generator.num_classes))
     shown = given.rows * len(classes)
     labels = pipe.labels([*classes] * -(-max(given.num, shown) // len(classes)))
@@ -61,14 +60,14 @@ def main(arguments: list[str]) -> None:
     notes = ["{:.0f} NFE, cost {:.1f}".format(*spent[name][:2]) for name in sheet]
     save(samples_compared(sheet, pipe.tokenizer, pipe.names(classes), notes), folder / "samples.png")
     runs = [run_of(name, traces[SAMPLERS[name].title], one.probabilities) for name, one in plain.items()]
-    names = pipe.names(labels[:_SHOWN].tolist())
-    write_steps(folder / "steps.gif", runs, pipe.tokenizer, names)
+    write_steps(folder / "steps.gif", runs, pipe.tokenizer, names := pipe.names(labels[:_SHOWN].tolist()))
     picture = before_and_after(traces[refined], pipe.tokenizer, names, settings[refined].probabilities)
     save(picture, folder / "refined.png")
 
-    header = ["", "NFE", "cost", "ms/image"] + [f"right class of {len(labels)}"] * (pipe.classifier is not None)
-    rows = [[name, *"{:.0f} {:.1f} {:.0f}".format(*spent[name]).split()] for name in settings]
-    for row in rows if pipe.classifier is not None else ():
-        row.append(f"{(pipe.classify(tokens[row[0]]) == labels).float().mean():.0%}")
+    header, rows = ["", "NFE", "cost", "ms/image"], [[name, *map("{:.3g}".format, spent[name])] for name in settings]
+    if pipe.classifier is not None:
+        header.append(f"right class of {len(labels)}")
+        for row in rows:
+            row.append(f"{(pipe.classify(tokens[row[0]]) == labels).float().mean():.0%}")
     print(table(header, rows))
     print(f"wrote {', '.join(str(folder / name) for name in ('samples.png', 'steps.gif', 'refined.png'))}")

@@ -11,7 +11,7 @@ from tokencritic.evaluation.samples import Refinement, SampleSets
 from tokencritic.evaluation.search import row_of
 from tokencritic.pipeline import TokenCriticPipeline
 from tokencritic.sampling.samplers import SAMPLERS
-from tokencritic.sampling.settings import REFINEMENT_RATIO, REFINING, SamplingSettings, Tuned
+from tokencritic.sampling.settings import REFINEMENT_RATIO, REFINING, SamplingSettings, Spent, Tuned
 
 
 @dataclass(frozen=True)
@@ -59,18 +59,12 @@ def comparison_lines(pipe: TokenCriticPipeline, steps: int, candidates: Sequence
     return lines
 
 
-def lines_at_nfe(pipe: TokenCriticPipeline, nfe: Sequence[int]) -> list[Line]:
-    """The samplers at equal NFE, each with the settings that tuning found there.
+def lines_at_nfe(pipe: TokenCriticPipeline, nfe: Sequence[float], spent: Spent | None = None) -> list[Line]:
+    """The samplers at equal NFE, each with the settings that tuning found nearest to it. spent: see `ModelSettings.fitted`.
 
     The paper's Table 1 has equal steps, at which the critic takes twice the evaluations.
     """
-    at_each = (_lines(pipe, lambda one, count=count: pipe.sampling.fitted(one, count), count) for count in nfe)
-    return [line for lines in at_each for line in lines.values()]
-
-
-def lines_at_cost(pipe: TokenCriticPipeline, costs: Sequence[float]) -> list[Line]:
-    """The samplers at equal cost, see `TokenCriticPipeline.cost`, each with the settings that tuning found nearest to it."""
-    at_each = (_lines(pipe, lambda one, cost=cost: pipe.sampling.fitted(one, cost, pipe.cost), cost) for cost in costs)
+    at_each = (_lines(pipe, lambda one, count=count: pipe.sampling.fitted(one, count, spent), count) for count in nfe)
     return [line for lines in at_each for line in lines.values()]
 
 

@@ -46,11 +46,8 @@ class Critic(SavedModel, TokenCritic):
     def __init__(self, config: CriticConfig = PAPER_256, trunk: Trunk | None = None) -> None:
         """trunk: of any family, with the config's sizes, whose weights are kept; a new one of ours if not given."""
         super().__init__(config)
-        self.num_tokens, self.codebook_size, self.num_classes = (
-            config.num_tokens,
-            config.codebook_size,
-            config.num_classes,
-        )
+        self.num_tokens, self.num_classes = config.num_tokens, config.num_classes
+        self.codebook_size = config.codebook_size
         self.reads_mask, self.ratio_conditioned = config.reads_mask, config.ratio_conditioned
         self.trunk = TransformerTrunk(config) if trunk is None else trunk
         self.head = nn.Linear(config.width, 1)

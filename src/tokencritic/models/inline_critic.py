@@ -47,11 +47,8 @@ class InlineCritic(SavedModel, FeatureCritic):
 
     def __init__(self, config: InlineCriticConfig) -> None:
         super().__init__(config)
-        self.num_tokens, self.codebook_size, self.num_classes = (
-            config.num_tokens,
-            config.codebook_size,
-            config.num_classes,
-        )
+        self.num_tokens, self.num_classes = config.num_tokens, config.num_classes
+        self.codebook_size = config.codebook_size
         self.num_features, self.feature_width = config.num_features, config.feature_width
         self.generator_identity = config.generator
         block = TransformerConfig(

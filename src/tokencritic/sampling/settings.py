@@ -206,6 +206,9 @@ def temperature_range(temperature: Temperature) -> tuple[float, float]:
     return start, end
 
 
+Spent = Callable[[SamplingSettings], float]  # what settings are budgeted by in place of NFE
+
+
 @dataclass(frozen=True)
 class Tuned:
     """What tuning found best for a sampler. nfe: at which. models: fingerprints of the parts it was tuned for, by name."""
@@ -274,7 +277,7 @@ class ModelSettings:
         judge = "critic" if self.has_critic else "inline"
         return self.changed(**{"sampler": judge, **REFINING, **changes})
 
-    def for_sampler(self, sampler: str, spent: Callable[[SamplingSettings], float] | None = None) -> SamplingSettings:
+    def for_sampler(self, sampler: str, spent: Spent | None = None) -> SamplingSettings:
         """What suits a sampler, without rejection: the defaults for the sampler that they are made for; for another what
         `at_nfe` finds at the NFE of those defaults, or at what they spend.
         """
@@ -283,9 +286,7 @@ class ModelSettings:
             return dataclasses.replace(plain, sampler=sampler)
         return self.at_nfe(sampler, spent(plain) if spent else plain.nfe(self.num_tokens, self.has_critic), spent)
 
-    def at_nfe(
-        self, sampler: str, nfe: float, spent: Callable[[SamplingSettings], float] | None = None
-    ) -> SamplingSettings:
+    def at_nfe(self, sampler: str, nfe: float, spent: Spent | None = None) -> SamplingSettings:
         """The settings of a sampler at an NFE: those that tuning found best where it was run, else the model's own.
 
         spent: see `fitted`.
@@ -294,9 +295,7 @@ class ModelSettings:
         settings = self.changed(sampler=sampler) if found is None else found.settings
         return self.fitted(dataclasses.replace(settings, sampler=sampler, candidates=1), nfe, spent)
 
-    def fitted(
-        self, settings: SamplingSettings, nfe: float, spent: Callable[[SamplingSettings], float] | None = None
-    ) -> SamplingSettings:
+    def fitted(self, settings: SamplingSettings, nfe: float, spent: Spent | None = None) -> SamplingSettings:
         """The settings with the fewest steps that come nearest to an NFE from below, and an open critic window.
 
         spent: what else is to come nearest to it, such as the cost.
