@@ -53,6 +53,22 @@ def pipe():
     return TokenCriticPipeline(*parts, class_names=NAMES, defaults=defaults)
 
 
+def test_the_cost_counts_the_flops_of_every_network():
+    pipe = TokenCriticPipeline.from_pretrained("fashion-mnist")
+    places, width, mlp, layers, codes = 197, 128, 512, 4, 128
+    blocks = layers * (places * (8 * width**2 + 4 * width * mlp) + 4 * places**2 * width)
+    generator = blocks + 196 * 2 * width * (width + codes)
+    head = 196 * (2 * 4 * width * 64 + 2 * (8 * 64**2 + 4 * 64 * 128) + 2 * 64) + 2 * 4 * 196**2 * 64
+    costs = pipe.relative_costs
+    assert costs["generator"] == 1
+    assert costs["inline_critic"] == pytest.approx(head / generator, rel=0.01)
+    assert costs["critic"] == pytest.approx((blocks + 196 * 2 * width * (width + 1)) / generator, rel=0.01)
+    settings = pipe.settings(sampler="inline", steps=8)
+    assert pipe.cost(settings) == pytest.approx(8 + 6 * costs["inline_critic"])
+    chosen = replace(settings, candidates=3)
+    assert pipe.cost(chosen) == pytest.approx(3 * (pipe.cost(settings) + costs["classifier"]))
+
+
 def test_a_folder_comes_back_as_the_same_pipeline(pipe, tmp_path):
     pipe.save_pretrained(tmp_path / "model")
     again = TokenCriticPipeline.from_pretrained(tmp_path / "model")

@@ -26,7 +26,7 @@ def relative_costs(
     inline_critic: FeatureCritic | None,
     classifier: ImageClassifier | None,
 ) -> dict[str, float]:
-    """The FLOPs of one evaluation of each network but the tokenizer, by name, in units of the generator's."""
+    """The FLOPs of one evaluation of each network but the tokenizer, by name, in units of the generator's; 1 if it has none."""
     tokens = torch.zeros(1, tokenizer.num_tokens, dtype=torch.int64, device=generator.device)
     labels = tokens[:, 0]
     flops = {"generator": count_flops(lambda: generator(tokens, labels))}
@@ -39,4 +39,5 @@ def relative_costs(
     if classifier is not None:
         images = tokenizer.decode(tokens)
         flops["classifier"] = count_flops(lambda: classifier(images))
-    return {name: count / max(1, flops["generator"]) for name, count in flops.items()}
+    unit = flops["generator"]
+    return {name: count / unit if unit else 1.0 for name, count in flops.items()}

@@ -187,6 +187,38 @@ def test_gumbel_noise_is_sought_in_its_own_unit_and_only_samplers_that_revoke_ha
     assert {settings.critic_window for settings in drawn} == {(1.0, 0.0)}
 
 
+def test_the_inline_critics_quota_and_noise_are_searched(world):
+    pipe = toy.make_pipe(world)
+    pipe.inline_critic = world.inline_critic
+    start = pipe.settings(sampler="inline", remask_quota=0.5, remask_noise=0.5)
+    found = search.trial_settings(pipe, start, 9, 25, 0)
+    assert (found[0].remask_quota, found[0].remask_noise) == (0.5, 0.5)
+    for name, low, high in (("remask_quota", 0.2, 1.0), ("remask_noise", 0.1, 2.0)):
+        near, anywhere = ([vars(one)[name] for one in some] for some in (found[1:13], found[13:]))
+        assert max(abs(value - 0.5) for value in near) <= 0.15 * (high - low) + 1e-3
+        counts, _ = np.histogram(anywhere, 3, (low, high))
+        assert counts.sum() == 12
+        assert counts.min() >= 2
+    assert max(one.nfe(9) for one in found) <= 9
+
+
+def test_the_samplers_are_compared_at_equal_cost(world):
+    pipe = toy.make_pipe(world)
+    pipe.inline_critic = world.inline_critic
+    vars(pipe)["relative_costs"] = {"generator": 1.0, "critic": 0.5, "inline_critic": 0.25}
+    lines = {line.settings.sampler: line.settings for line in lines_at_nfe(pipe, [5], pipe.cost)}
+    assert list(lines) == ["confidence", "critic", "inline", "random-remask"]
+    for sampler, chosen in lines.items():
+        more = dataclasses.replace(chosen, steps=chosen.steps + 1)
+        assert pipe.cost(chosen) <= 5 < max(pipe.cost(more), pipe.cost(dataclasses.replace(more, steps=more.steps + 1)))
+        evaluations = chosen.evaluations(9)
+        extra = {"critic": 0.5 * evaluations.critic, "inline": 0.25 * evaluations.inline_critic}.get(sampler, 0)
+        assert pipe.cost(chosen) == evaluations.generator + extra
+        assert bool(extra) == (sampler in ("critic", "inline"))
+    pipe.critic = pipe.inline_critic = None
+    assert [line.settings.sampler for line in lines_at_nfe(pipe, [5], pipe.cost)] == ["confidence"]
+
+
 def test_neighbours_have_the_guidance_of_the_first_trial_and_half_of_the_others_some(world):
     pipe = toy.make_pipe(world)
     pipe.generator.null_class = True

@@ -94,8 +94,8 @@ def _inline_critic(settings: Any, preset: Any, given: Namespace) -> Task:
     own = {name: vars(generator)[name] for name in ("num_features", "feature_width", "num_classes")}
     sizes = sizes_of(arrays) | own | {"generator": generator.identity()}
     config = follow(settings.model, preset.model, sizes, "the generator's")
-    options = (settings.objective, tokenizer, settings.training.seed)
-    return InlineCriticTask(InlineCritic(config), generator, arrays, *options)
+    model = InlineCritic(config)
+    return InlineCriticTask(model, generator, arrays, settings.objective, tokenizer, settings.training.seed)
 
 
 def _classifier(settings: Any, preset: Any, given: Namespace) -> Task:

@@ -10,8 +10,6 @@ from tokencritic.errors import InputError
 from tokencritic.models.saved import SavedModel
 from tokencritic.models.transformer import Block, TransformerConfig, initialize
 
-_EPSILON = 1e-6
-
 
 @dataclass(frozen=True)
 class InlineCriticConfig:
@@ -54,10 +52,10 @@ class InlineCritic(SavedModel, FeatureCritic):
         block = TransformerConfig(
             width=config.width, heads=config.heads, mlp_width=config.mlp_width, dropout=0.0, norm_first=True
         )
-        self.norms = nn.ModuleList(nn.LayerNorm(config.feature_width, _EPSILON) for _ in range(config.num_features))
+        self.norms = nn.ModuleList(nn.LayerNorm(config.feature_width, 1e-6) for _ in range(config.num_features))
         self.projection = nn.Linear(config.num_features * config.feature_width, config.width)
         self.blocks = nn.ModuleList(Block(block) for _ in range(config.layers))
-        self.final_norm = nn.LayerNorm(config.width, _EPSILON)
+        self.final_norm = nn.LayerNorm(config.width, 1e-6)
         self.head = nn.Linear(config.width, 1)
         self.apply(initialize)
 

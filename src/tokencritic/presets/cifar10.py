@@ -1,10 +1,10 @@
 """CIFAR-10, 32 x 32 colour, 10 classes: 8 x 8 tokens of 1024 codes. Made for two CPU cores and an evening.
 
 `recipes/cifar10` trains it: PSNR 25.8 dB on held-out images for the tokenizer (6,800 steps, the last 1,800 with LPIPS),
-loss 6.05 for the generator (5,000 steps). Its critic had an AUC of 0.796 (1,800 steps) and was not told the ratio, as it is now
-(`--model.ratio_conditioned false`). docs/results/cifar10.md shows what comes of it.
+loss 6.05 for the generator (5,000 steps). Its critic had an AUC of 0.796 (1,800 steps) with
+`--model.ratio_conditioned false`. docs/results/cifar10.md shows what comes of it.
 Generator: 1.4 million parameters, 0.6 GFLOP an image, forward and backward.
-Critic: the generator's trunk; with the frozen generator's pass, 0.8 GFLOP an image.
+Critic: the generator's trunk; with the frozen generator's evaluation, 0.8 GFLOP an image.
 Classifier: 3.3 million parameters, 0.7 GFLOP an image.
 """
 

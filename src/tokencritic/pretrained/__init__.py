@@ -15,7 +15,7 @@ def names() -> list[str]:
 
 
 def place_of(model: str | Path) -> str | Path:
-    """The folder of a model inside the package, if this is its bare name; else what came.
+    """The folder of a bundled model, if this is its bare name; else the argument itself.
 
     A folder of the same name is `./fashion-mnist`: what a name means does not depend on where a command is run.
     """

@@ -1,4 +1,4 @@
-"""The scorers: which tokens to trust. Each class implements one row of `SAMPLERS` in settings.py."""
+"""The scorers: which tokens to trust. Each class implements one row of `SAMPLERS` in samplers.py."""
 
 import math
 from collections.abc import Callable
