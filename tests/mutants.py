@@ -58,8 +58,8 @@ MUTANTS = {
     ),
     "inline critic learns at hidden tokens": (
         "training/losses.py",
-        "logits[~mask].float(), targets[~mask]",
-        "logits.float(), targets",
+        "logits[~mask].float(), originals[~mask].float()",
+        "logits.float(), originals.float()",
         "tests/training/test_inline_critic.py",
     ),
     "inline critic re-masks more than its quota": (
@@ -160,14 +160,14 @@ MUTANTS = {
     ),
     "revoking switched off": (
         "sampling/loop.py",
-        "noisy.masked_fill(~free, torch.inf)",
-        "noisy.masked_fill(~free | ~proposal.mask, torch.inf)",
+        "scorer.noise(proposal)).masked_fill(~free, torch.inf)",
+        "scorer.noise(proposal)).masked_fill(~free | ~proposal.mask, torch.inf)",
         "tests/sampling/test_loop.py tests/sampling/test_exact.py",
     ),
     "frozen tokens may be hidden": (
         "sampling/loop.py",
-        "noisy.masked_fill(~free, torch.inf)",
-        "noisy",
+        "scorer.noise(proposal)).masked_fill(~free, torch.inf)",
+        "scorer.noise(proposal))",
         "tests/sampling/test_loop.py",
     ),
     "noise shown as what the critic thinks": (
@@ -285,7 +285,7 @@ MUTANTS = {
         "tests/models/test_models.py",
     ),
     "guidance interpolates the wrong way": (
-        "contracts.py",
+        "guidance.py",
         "without + self.guidance * (with_class - without)",
         "with_class + self.guidance * (without - with_class)",
         "tests/models/test_models.py tests/test_contracts.py",
