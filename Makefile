@@ -9,7 +9,7 @@ RUNTIME := $(VENV)/installed-runtime
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-browser lint types unit evidence mutants bench clean
+.PHONY: help install demo test test-browser lint types unit docs evidence mutants bench clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -47,6 +47,9 @@ unit: $(STAMP)  ## the tests alone; ARGS="tests/test_masking.py -x" to choose
 test-browser: $(STAMP)  ## the studio in a real browser; needs root where Debian's chromium is not installed yet
 	command -v chromium > /dev/null || { apt-get update -qq && apt-get install -qq -y chromium; }
 	$(BIN)/pytest tests/studio/test_browser.py $(ARGS)
+
+docs: $(STAMP)  ## API pages from the docstrings, to out/api
+	$(BIN)/python scripts/api_docs.py
 
 evidence: export OMP_NUM_THREADS := $(shell nproc)
 evidence: $(STAMP)  ## measure again that the critic is ahead: half an hour

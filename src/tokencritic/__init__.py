@@ -4,44 +4,25 @@ Names are imported when they are first used: `import tokencritic` itself does no
 """
 
 import importlib
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from tokencritic.adapters import as_critic, as_generator, as_scorer
-    from tokencritic.contracts import MaskedGenerator, Proposal, Scorer, TokenCritic
-    from tokencritic.errors import InputError
-    from tokencritic.models.critic import Critic, CriticConfig
-    from tokencritic.models.generator import Generator
-    from tokencritic.models.transformer import TransformerConfig
-    from tokencritic.pipeline import Given, TokenCriticPipeline
-    from tokencritic.sampling.scorers import (
-        ConfidenceScorer,
-        CriticScorer,
-        HaltonScorer,
-        RandomOrderScorer,
-        RandomRemaskScorer,
-        WindowScorer,
-    )
-    from tokencritic.sampling.settings import SamplingSettings
-    from tokencritic.sampling.starts import edit, refine, sample
-    from tokencritic.sampling.trace import Trace
-    from tokencritic.training.losses import critic_loss, generator_loss
+from typing import Any
 
 __version__ = "0.1.0"
 
 # module -> the public names that it holds
 _HOMES = {
     "adapters": ["as_critic", "as_generator", "as_scorer"],
-    "contracts": ["MaskedGenerator", "Proposal", "Scorer", "TokenCritic"],
+    "contracts": ["FeatureCritic", "MaskedGenerator", "Proposal", "Scorer", "TokenCritic"],
     "errors": ["InputError"],
     "models.critic": ["Critic", "CriticConfig"],
     "models.generator": ["Generator"],
+    "models.inline_critic": ["InlineCritic", "InlineCriticConfig"],
     "models.transformer": ["TransformerConfig"],
     "pipeline": ["Given", "TokenCriticPipeline"],
     "sampling.scorers": [
         "ConfidenceScorer",
         "CriticScorer",
         "HaltonScorer",
+        "InlineScorer",
         "RandomOrderScorer",
         "RandomRemaskScorer",
         "WindowScorer",
@@ -49,7 +30,7 @@ _HOMES = {
     "sampling.settings": ["SamplingSettings"],
     "sampling.starts": ["edit", "refine", "sample"],
     "sampling.trace": ["Trace"],
-    "training.losses": ["critic_loss", "generator_loss"],
+    "training.losses": ["critic_loss", "generator_loss", "inline_critic_loss"],
 }
 _MODULES = {name: module for module, names in _HOMES.items() for name in names}
 
