@@ -64,7 +64,9 @@ def test_a_critic_sees_originals_where_visible_and_fillings_where_hidden():
 
 
 def test_the_generator_is_frozen_and_without_dropout():
-    generator, critic = Generator(TransformerConfig(**SIZES)), Critic(CriticConfig(**SIZES, dropout=0.0))
+    generator, critic = Generator(TransformerConfig(**SIZES, dropout=0.5)), Critic(CriticConfig(**SIZES, dropout=0.0))
+    for parameter in generator.parameters():  # away from the flat start, at which dropout changes hardly a sample
+        parameter.data += torch.randn(parameter.shape, generator=torch.Generator().manual_seed(0))
     assert generator.training
     losses = [critic_loss(critic, generator, TOKENS, LABELS, SEEDS).values for _ in range(2)]
     assert losses[0].equal(losses[1])
