@@ -37,7 +37,7 @@ def test_the_demo_writes_its_pictures_and_compares_at_equal_nfe(parts, tmp_path,
     assert nfe["MaskGIT"] <= nfe["Token-Critic"] == SamplingSettings(steps=3).nfe(4)
     assert nfe["MaskGIT, refined"] > nfe["MaskGIT"]
     for name in ("samples.png", "steps.gif", "refined.png"):
-        assert f"{tmp_path / 'out' / name}" in lines[-1]
+        assert name in lines[-1]
         with Image.open(tmp_path / "out" / name) as picture:
             assert min(picture.size) > 100
     with Image.open(tmp_path / "out" / "steps.gif") as animation:

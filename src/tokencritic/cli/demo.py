@@ -59,7 +59,8 @@ def main(arguments: list[str]) -> None:
     sheet = {name: tokens[name][:shown] for name in settings if name != refined}
     notes = ["{:.0f} NFE, cost {:.1f}".format(*spent[name][:2]) for name in sheet]
     save(samples_compared(sheet, pipe.tokenizer, pipe.names(classes), notes), folder / "samples.png")
-    runs = [run_of(name, traces[SAMPLERS[name].title], one.probabilities) for name, one in plain.items()]
+    animated = ("confidence", samplers[-1])
+    runs = [run_of(name, traces[SAMPLERS[name].title], plain[name].probabilities) for name in animated]
     write_steps(folder / "steps.gif", runs, pipe.tokenizer, names := pipe.names(labels[:_SHOWN].tolist()))
     picture = before_and_after(traces[refined], pipe.tokenizer, names, settings[refined].probabilities)
     save(picture, folder / "refined.png")
@@ -70,4 +71,4 @@ def main(arguments: list[str]) -> None:
         for row in rows:
             row.append(f"{(pipe.classify(tokens[row[0]]) == labels).float().mean():.0%}")
     print(table(header, rows))
-    print(f"wrote {', '.join(str(folder / name) for name in ('samples.png', 'steps.gif', 'refined.png'))}")
+    print(f"wrote samples.png, steps.gif and refined.png to {folder}")

@@ -19,7 +19,7 @@ _WIDTH = 900  # what a page shows without shrinking it
 _MARGIN, _GAP, _GROUP_GAP = 20, 6, 14
 _SIDE_WIDTH = 112
 _TITLE_HEIGHT, _GROUP_HEIGHT, _NAMES_HEIGHT, _LEGEND_HEIGHT = 40, 30, 22, 26
-_HEADING, _TEXT, _SMALL = 17, 14, 13
+_HEADING, _TEXT, _SMALL, _SMALLEST = 17, 14, 13, 9
 _BAR, _SWATCH, _SPACE, _ITEM_GAP = 140, 14, 8, 32  # of the legend
 
 
@@ -100,10 +100,12 @@ def draw_sheet(
             place = _MARGIN, corner(number, row, first * wrap)[1] + height // 2
             text = shorten(name, _TEXT, _SIDE_WIDTH - _GAP)
             draw.text(place, text, look.FAINT_INK, font(_TEXT), anchor="lm")
+    sizes = (size for size in range(_SMALL, _SMALLEST, -1) if max(text_width(name, size) for name in columns) <= width)
+    size = next(sizes, _SMALLEST)  # one for all names, so small that none has to be cut if that can be
     for column, name in enumerate(columns):
         x, y = corner(0, 0, column)
         place = x + width // 2, y - heading - above // 2 - 2
-        draw.text(place, shorten(name, _SMALL, width), look.INK, font(_SMALL), anchor="mm")
+        draw.text(place, shorten(name, size, width), look.INK, font(size), anchor="mm")
     for number, note in enumerate(notes):
         y = corner(number, 0, 0)[1] - _GROUP_HEIGHT // 2 - 2 if heading else _MARGIN + 8
         draw.text((right, y), note, look.FAINT_INK, font(_TEXT), anchor="rm")
