@@ -45,7 +45,7 @@ def main(arguments: list[str]) -> None:
     plain = {name: pipe.sampling.for_sampler(name, pipe.cost) for name in ("confidence", *samplers)}
     baseline, refined = SAMPLERS["confidence"].title, f"{SAMPLERS['confidence'].title}, refined"
     settings = {SAMPLERS[name].title: chosen for name, chosen in plain.items()}
-    settings[refined] = pipe.sampling.for_refinement(candidates=1)
+    settings |= {refined: pipe.sampling.for_refinement(candidates=1)}
     tokens, traces, spent = {}, {name: Trace(_SHOWN) for name in settings}, {}
     for name, chosen in settings.items():
         print(f"{name}: {len(labels)} images", file=sys.stderr, flush=True)
@@ -59,11 +59,10 @@ def main(arguments: list[str]) -> None:
     sheet = {name: tokens[name][:shown] for name in settings if name != refined}
     notes = ["{:.0f} NFE, cost {:.1f}".format(*spent[name][:2]) for name in sheet]
     save(samples_compared(sheet, pipe.tokenizer, pipe.names(classes), notes), folder / "samples.png")
-    animated = ("confidence", samplers[-1])
-    runs = [run_of(name, traces[SAMPLERS[name].title], plain[name].probabilities) for name in animated]
+    runs = [run_of(one, traces[SAMPLERS[one].title], plain[one].probabilities) for one in ("confidence", samplers[-1])]
     write_steps(folder / "steps.gif", runs, pipe.tokenizer, names := pipe.names(labels[:_SHOWN].tolist()))
-    picture = before_and_after(traces[refined], pipe.tokenizer, names, settings[refined].probabilities)
-    save(picture, folder / "refined.png")
+    judged = traces[refined], pipe.tokenizer, names, settings[refined].probabilities
+    save(before_and_after(*judged), folder / "refined.png")
 
     header, rows = ["", "NFE", "cost", "ms/image"], [[name, *map("{:.3g}".format, spent[name])] for name in settings]
     if pipe.classifier is not None:
