@@ -210,10 +210,7 @@ class BayesInlineCritic(FeatureCritic):
     """The exact inline critic of a world, a table over what the generator sees."""
 
     def __init__(self, world: MarkovWorld) -> None:
-        self.world = world
-
-    def check(self, generator: MaskedGenerator) -> None:
-        """It is made for its world, whose features name everything."""
+        self.world, self.num_features, self.feature_width = world, world.num_features, world.feature_width
 
     def __call__(self, features: Features, /) -> Tensor:
         tokens, labels = features[0].long().unbind(-1)

@@ -20,6 +20,10 @@ from tokencritic.randomness import Use, uniforms
 
 _OUTSIDE = Step()  # of a proposal that was not made in the loop
 
+_NO_FEATURES = (
+    "gives no features for an inline critic; subclass MaskedGenerator, override logits_with_features, and set num_features "
+    "and feature_width"
+)
 Features = tuple[Tensor, ...]
 
 
@@ -49,8 +53,11 @@ class Part:
         raise InputError(f"a {type(self).__name__} has no fingerprint, by which its results could be kept")
 
     def identity(self) -> str:
-        """The fingerprint; for a part that has none, a name."""
-        return self.fingerprint()
+        """The fingerprint; for a part that has none, the name of its class."""
+        try:
+            return self.fingerprint()
+        except InputError:
+            return type(self).__name__
 
 
 class Trunk(nn.Module):
@@ -123,10 +130,7 @@ class MaskedGenerator(Part):
         self, masked_tokens: Tensor, labels: Tensor | None, positions: Tensor
     ) -> tuple[Tensor, Features]:
         """The logits of `logits_at` and, from the same evaluation, `num_features` tensors (b, n, feature_width)."""
-        raise InputError(
-            f"the generator, a {type(self).__name__}, gives no features for an inline critic; subclass MaskedGenerator, "
-            "override logits_with_features, and set num_features and feature_width"
-        )
+        raise InputError(f"the generator, a {type(self).__name__}, {_NO_FEATURES}")
 
     def features(self, masked_tokens: Tensor, labels: Tensor | None) -> Features:
         """The features alone, without logits."""
@@ -159,25 +163,29 @@ class TokenCritic(Part):
 class FeatureCritic(Part):
     """An inline critic: a callable from the generator's features to one logit per token, higher = more likely an original.
 
-    num_features, feature_width: of the features that it reads. generator_identity: of the generator that it was trained for.
+    num_features, feature_width: of the features that it reads. generator_identity: of the generator that it was trained for;
+    None if it works with any.
     """
 
     num_features: int
     feature_width: int
-    generator_identity: str
+    generator_identity: str | None = None
 
     @abstractmethod
     def __call__(self, features: Features, /) -> Tensor:
         """features: `num_features` tensors (b, n, feature_width) of a partly hidden image. Returns (b, n) logits."""
 
-    def check(self, generator: MaskedGenerator) -> None:
-        """Raises InputError unless the features are of the generator that the critic was trained for."""
+    def check(self, generator: MaskedGenerator, weights: bool = False) -> None:
+        """Raises InputError unless the generator has the features; weights: and is the one that the critic was trained for.
+
+        Weights are compared where parts come together; later they may have another precision.
+        """
         if not generator.num_features:
-            generator.logits_with_features(*[torch.empty(0, 0, dtype=torch.int64)] * 3)  # raises, and says what to do
+            raise InputError(f"the generator, a {type(generator).__name__}, {_NO_FEATURES}")
         read, given = (self.num_features, self.feature_width), (generator.num_features, generator.feature_width)
         if read != given:
             raise InputError(f"the inline critic reads {read[0]} features of width {read[1]}; the generator's: {given}")
-        if self.generator_identity != (theirs := generator.identity()):
+        if weights and self.generator_identity not in (None, theirs := generator.identity()):
             pair = f"generator {self.generator_identity[:16]}, and this one is {theirs[:16]}"
             raise InputError(f"the inline critic was trained for {pair}; train one for it")
 

@@ -97,7 +97,7 @@ def distribute(model: nn.Module, ranks: Ranks, how: Literal["ddp", "fsdp"]) -> n
         return DistributedDataParallel(model)
     blocks = [block for module in model.modules() if isinstance(module, Trunk) for block in module.blocks]
     if not blocks:
-        raise InputError(f"distribution is fsdp, but a {type(model).__name__} has no transformer blocks; choose ddp")
+        raise InputError(f"distribution is fsdp, but a {type(model).__name__} has no trunk; choose ddp")
     mesh = dist.device_mesh.init_device_mesh(ranks.device.type, (ranks.size,))
     for block in blocks:
         fully_shard(block, mesh=mesh)

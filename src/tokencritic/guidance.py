@@ -47,6 +47,9 @@ class _GuidedGenerator(MaskedGenerator):
         logits, features = self.generator.logits_with_features(*twice)
         return self._combined(logits), tuple(both[: len(masked_tokens)] for both in features)
 
+    def features(self, masked_tokens: Tensor, labels: Tensor | None) -> Features:
+        return self.generator.features(masked_tokens, labels)
+
     def _twice(self, masked_tokens: Tensor, labels: Tensor | None, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         if labels is None:
             raise InputError(f"guidance is {self.guidance} but labels is None; give one label per image")

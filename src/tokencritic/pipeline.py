@@ -23,7 +23,7 @@ from tokencritic.pretrained import place_of
 from tokencritic.randomness import as_seeds, candidate_seeds
 from tokencritic.sampling.loop import OnStep
 from tokencritic.sampling.rejection import best_of, choose_ranker
-from tokencritic.sampling.scorers import CriticScorer, Judges, make_scorer
+from tokencritic.sampling.scorers import CriticScorer, InlineScorer, Judges, make_scorer
 from tokencritic.sampling.settings import REFINEMENT_RATIO, ModelSettings, SamplingSettings
 from tokencritic.sampling.starts import Seeds, edit, refine, sample
 
@@ -66,9 +66,10 @@ class TokenCriticPipeline:
         self.classifier = None if classifier is None else as_classifier(classifier)
         self.inline_critic: FeatureCritic | None = inline_critic
         if inline_critic is not None:
-            inline_critic.check(self.generator)
+            InlineScorer(inline_critic).critic.check(self.generator, weights=True)
         self.class_names = tuple(class_names)
-        self.defaults, self.folder = defaults or SamplingSettings(), folder
+        sampler = "inline" if critic is None and inline_critic is not None else None
+        self.defaults, self.folder = defaults or SamplingSettings(sampler), folder
         for name, part in (("generator", self.generator), ("critic", self.critic)):
             if part is not None:
                 _check_size(name, "num_tokens", part.num_tokens, self.tokenizer.num_tokens)
@@ -327,6 +328,8 @@ class TokenCriticPipeline:
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write the folder; `pipeline.json` comes last, so a folder without it is not whole."""
+        if self.inline_critic is not None:  # which does not fit weights in another precision
+            self.inline_critic.check(self.generator, weights=True)
         write_folder(Path(folder), self.parts, self.class_names, self.defaults)
 
     @classmethod

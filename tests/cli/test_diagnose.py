@@ -16,7 +16,7 @@ from tokencritic.sampling.settings import SamplingSettings
 from tokencritic.tokenizers.compact import CompactConfig, CompactTokenizer
 
 SIZES = TransformerConfig(num_tokens=16, codebook_size=16, num_classes=3, width=16, layers=1, heads=2, mlp_width=32)
-FILES = ["calibration.png", "diagnosis.json", "sampling.png", "scores.png"]
+FILES = ["diagnosis.json", "sampling.png", "scores.png"]
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +86,7 @@ def test_it_writes_what_the_library_measures(pipe, model, tokens, tmp_path, caps
     assert printed.startswith("12 held-out images, filled in at temperature 1.5 to 0.5; 12 sampled; seed 5\n")
     assert f" {report['all']['auc']['masked']:.3f} |" in printed
     assert f" {found['sampling']['critic']['total']['remasked']['per_image']:.3f} |" in printed
-    assert printed.endswith(f"wrote diagnosis.json, scores.png, calibration.png, sampling.png to {tmp_path / 'one'}\n")
+    assert printed.endswith(f"wrote diagnosis.json, scores.png, sampling.png to {tmp_path / 'one'}\n")
     # Again, it is the same to the last bit.
     before = {path.name: path.read_bytes() for path in (tmp_path / "one").iterdir()}
     assert run(model, "--data", tokens, *ARGUMENTS, "--out", tmp_path / "one") == 0

@@ -1,6 +1,5 @@
 """Figures of a diagnosis: what is drawn is what was measured."""
 
-import json
 import math
 
 import numpy as np
@@ -11,7 +10,6 @@ from PIL import Image
 from tokencritic.evaluation.diagnosis import Judged, held_out_report
 from tokencritic.pictures.figures import (
     diagnosis_figures,
-    draw_calibration,
     draw_sampling,
     draw_scores,
 )
@@ -66,16 +64,6 @@ def test_histograms_are_shares_of_each_kind_of_token(held_out):
     assert figure.axes[1].get_title() == "25 to 50 % hidden, 10 images"
 
 
-def test_reliability_curves_have_the_bins_that_hold_tokens(held_out):
-    figure = draw_calibration(held_out)
-    for axes, target in zip(figure.axes, ("masked", "changed"), strict=True):
-        curve = held_out["all"]["calibration"][target]
-        known = [place for place, count in enumerate(curve["counts"]) if count]
-        assert lines(axes)["all"] == [[curve["scores"][place], curve["shares"][place]] for place in known]
-        assert lines(axes)["50 to 75 % hidden"] == []
-        assert f"{curve['error']:.3f}" in axes.get_title()
-
-
 @pytest.mark.parametrize("missing", [math.nan, None])  # as measured, and as read from JSON
 def test_sampling_is_drawn_step_by_step(missing):
     critic = sampler_report(outcome(3, 0.5, 0.3), missing)
@@ -95,14 +83,9 @@ def test_sampling_is_drawn_step_by_step(missing):
 def test_all_figures_are_written(held_out, tmp_path):
     sampling = {"critic": sampler_report(outcome(3, 0.5, 0.3), math.nan)}
     written = diagnosis_figures(held_out, sampling, tmp_path, "so measured")
-    assert [path.name for path in written] == ["scores.png", "calibration.png", "sampling.png"]
+    assert [path.name for path in written] == ["scores.png", "sampling.png"]
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(path.name for path in written)
     for path in written:
         with Image.open(path) as picture:
             assert picture.format == "PNG"
             assert min(picture.size) > 600
-
-
-def test_what_was_read_from_json_is_drawn_too(held_out):
-    from_json = json.loads(json.dumps(held_out).replace("NaN", "null"))
-    assert lines(draw_calibration(from_json).axes[0]) == lines(draw_calibration(held_out).axes[0])

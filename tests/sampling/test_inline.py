@@ -15,10 +15,11 @@ from tokencritic.guidance import guided
 from tokencritic.models.generator import Generator
 from tokencritic.models.inline_critic import InlineCritic, InlineCriticConfig
 from tokencritic.models.transformer import TransformerConfig
+from tokencritic.pipeline import TokenCriticPipeline
 from tokencritic.plan import Step, num_masked_table
 from tokencritic.randomness import as_seeds, resampling_seeds
 from tokencritic.sampling.propose import propose
-from tokencritic.sampling.scorers import ConfidenceScorer, InlineScorer, Judges, make_scorer
+from tokencritic.sampling.scorers import ConfidenceScorer, InlineScorer, Judges, NamedScorer, make_scorer
 from tokencritic.sampling.settings import SamplingSettings
 from tokencritic.sampling.starts import edit, refine, sample
 from tokencritic.sampling.trace import Trace
@@ -168,7 +169,10 @@ def test_refinement_hides_first_what_the_head_trusts_least():
 def test_a_head_for_another_generator_is_refused():
     other = Generator(SIZES).eval()
     with pytest.raises(InputError, match=r"the inline critic was trained for generator \w{16}, and this one is \w{16}"):
-        sample(other, InlineScorer(HEAD), [0])
+        HEAD.check(other, weights=True)
+    HEAD.check(GENERATOR, weights=True)
+    with pytest.raises(InputError, match="critic is a function; expected a FeatureCritic, such as an InlineCritic"):
+        InlineScorer(lambda features: features[0][..., 0])
     narrow = InlineCritic(
         InlineCriticConfig(**HEAD_SIZES | {"feature_width": 8}, width=8, layers=1, heads=1, mlp_width=8)
     )
@@ -196,6 +200,48 @@ def test_a_generator_without_features_says_how_to_provide_them():
         sample(plain, InlineScorer(WORLD.inline_critic), [0])
 
 
+def test_a_window_in_which_the_head_judges_nothing_is_refused_or_widened():
+    closed = SamplingSettings("inline", 8, critic_window=(1.0, 0.9))
+    assert closed.evaluations(196).inline_critic == 0
+    with pytest.raises(InputError, match=r"critic_window is 1 0\.9; it contains none of 8 steps of 196 tokens"):
+        closed.check_critic_window(196)
+    opened = closed.with_open_window(196)
+    opened.check_critic_window(196)
+    assert opened.evaluations(196).inline_critic > 0
+    SamplingSettings("inline", 2).check_critic_window(196)  # two steps leave nothing to judge in any window
+
+
+def test_without_features_nothing_is_remasked():
+    class Forgetful(InlineScorer, name="forgetful"):
+        def needs_features(self, step):
+            return False
+
+    try:
+        trace = Trace()
+        tokens = sample(GENERATOR, Forgetful(HEAD, confidence=ConfidenceScorer(3.0)), [0, 1], 5, steps=9, on_step=trace)
+        assert not any(step.remasked.any() for step in trace.steps)
+        assert tokens.equal(sample(GENERATOR, ConfidenceScorer(3.0), [0, 1], 5, steps=9))
+    finally:
+        del NamedScorer.named["forgetful"]
+
+
+def test_another_precision_keeps_the_head_but_cannot_be_saved_with_it(tmp_path):
+    pipe = TokenCriticPipeline.from_pretrained("fashion-mnist").to(dtype=torch.bfloat16)
+    tokens = pipe.sample_tokens(torch.tensor([1, 8]), 3, pipe.settings(sampler="inline", steps=3))
+    assert ((tokens >= 0) & (tokens < 128)).all()
+    with pytest.raises(InputError, match="the inline critic was trained for generator"):
+        pipe.save_pretrained(tmp_path / "cast")
+    assert not (tmp_path / "cast").exists()
+
+
+def test_a_model_with_an_inline_critic_alone_samples_and_refines_by_it():
+    whole = TokenCriticPipeline.from_pretrained("fashion-mnist")
+    pipe = TokenCriticPipeline(whole.tokenizer, whole.generator, inline_critic=whole.inline_critic)
+    assert pipe.defaults.sampler == "inline"
+    for changes in ({}, {"sampler": None}):
+        assert pipe.sampling.for_refinement(**changes).sampler == "inline"
+
+
 def distance(world, scorer, steps, samples=40_000):
     tokens = sample(world, scorer, torch.zeros(samples, dtype=torch.int64), seeds=0, steps=steps)
     return 0.5 * (world.distribution(tokens) - world.truth()).abs().sum().item()
@@ -220,7 +266,7 @@ class TableHead(torch.nn.Module, FeatureCritic):
 
     def __init__(self, world):
         super().__init__()
-        self.world = world
+        self.world, self.num_features, self.feature_width = world, world.num_features, world.feature_width
         rows = (world.codebook_size + 1) ** world.num_tokens
         self.table = torch.nn.Parameter(torch.zeros(world.num_classes, rows, world.num_tokens))
 

@@ -88,6 +88,7 @@ every_setting = st.builds(
     steps=st.integers(1, 40),
     critic_window=st.sampled_from(WINDOWS),
     guidance=st.sampled_from([1.0, 2.0, 0.5]),
+    remask_quota=st.sampled_from([0.0, 0.5]),
     candidates=st.sampled_from([1, 1, 2, 3]),
     reject_by=st.sampled_from(["classifier", "critic"]),
     noise_kind=st.sampled_from(["uniform", "gumbel"]),

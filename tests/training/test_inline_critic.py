@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from tokencritic.contracts import MaskedGenerator
+from tokencritic.errors import InputError
 from tokencritic.randomness import Use, uniforms
 from tokencritic.training.losses import critic_auc_within_image, inline_critic_loss, training_mask
 
@@ -95,6 +96,11 @@ def test_fillings_have_the_temperature_of_a_sampler_at_that_time():
     filled = ~loss.originals & loss.visible
     late_codes, early_codes = (seen[0][filled & rows[:, None]].float() for rows in (~early, early))
     assert late_codes.mean() > early_codes.mean() + 3  # the likeliest code is the last one; what is cold takes it
+
+
+def test_an_image_that_was_never_filled_in_is_refused():
+    with pytest.raises(InputError, match="fills is 0"):
+        inline_critic_loss(says(0.0), FillsIn(), TOKENS, LABELS, SEEDS, fills=0)
 
 
 def test_the_auc_counts_visible_tokens_alone():

@@ -13,7 +13,7 @@ from tokencritic.models.transformer import Block, TransformerConfig, initialize
 
 @dataclass(frozen=True)
 class InlineCriticConfig:
-    """Sizes; the defaults suit the paper's generator for 256 x 256 images, of whose cost the head then has a twentieth.
+    """Sizes; the defaults suit the paper's generator for 256 x 256 images, of whose FLOPs the head then has 3 %.
 
     num_tokens, codebook_size, num_classes, num_features, feature_width: the generator's. generator: its fingerprint.
     width: numbers in the vector of a token, inside the head. layers, heads, mlp_width: of its blocks.
@@ -66,5 +66,5 @@ class InlineCritic(SavedModel, FeatureCritic):
         x = self.projection(torch.cat(normed, dim=-1))     # b n d
         for block in self.blocks:
             x = block(x)                                   # b n d
-        return self.head(self.final_norm(x))[..., 0].clone()   # b n; no view, which FSDP could not hook into
+        return self.head(self.final_norm(x))[..., 0]       # b n
         # fmt: on

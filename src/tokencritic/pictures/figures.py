@@ -14,12 +14,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from tokencritic.files import write_atomically
-from tokencritic.pictures.look import colour_scale
 from tokencritic.sampling.samplers import SAMPLERS
 
 Row = Mapping[str, Any]
 
-BLUE, VERMILION, GREEN, BLACK = "#0072B2", "#D55E00", "#009E73", "#000000"  # of Okabe and Ito
+BLUE, VERMILION, GREEN = "#0072B2", "#D55E00", "#009E73"  # of Okabe and Ito
 _STYLES: tuple[Any, ...] = ("-", (0, (5, 1, 1, 1, 1, 1)), "--", ":", "-.")  # of samplers, by their place in the table
 _LINES = {name: _STYLES[place % len(_STYLES)] for place, name in enumerate(SAMPLERS)}
 _TITLES = {"is": "Inception Score", "recall": "recall", "precision": "precision"}
@@ -31,8 +30,6 @@ _KINDS = {
     "equal": ("resampled, equal to the original", GREEN, ":"),
 }
 _GROUPS = {"remasked": ("re-masked", "o-"), "resampled": ("resampled at once", "s--"), "kept": ("kept", "^:")}
-_TARGETS = {"masked": "share that was not hidden", "changed": "share with the original's code"}
-_RATIO_SHADES, _RATIO_MARKERS = (90, 140, 190, 245), "sD^v"
 
 
 def tradeoff_figures(rows: Sequence[Row], folder: Path, explained: str) -> list[Path]:
@@ -55,11 +52,7 @@ def diagnosis_figures(held_out: Row, sampling: Mapping[str, Row], folder: Path, 
     held_out: as `held_out_report` gives it. sampling: by sampler, as `sampling_report` gives it. explained: a line below
     each figure that says what was measured.
     """
-    figures = {
-        "scores.png": draw_scores(held_out["by_ratio"]),
-        "calibration.png": draw_calibration(held_out),
-        "sampling.png": draw_sampling(sampling),
-    }
+    figures = {"scores.png": draw_scores(held_out["by_ratio"]), "sampling.png": draw_sampling(sampling)}
     return _write(figures, folder, explained)
 
 
@@ -121,26 +114,6 @@ def draw_scores(sections: Sequence[Row]) -> Figure:
                 axes.stairs(counts / counts.sum(), edges, label=label, linewidth=1.6, color=colour, linestyle=line)
         _label(axes, f"{_range(section)} % hidden, {section['images']} images", "critic's score (higher: more real)")
     panels[0][0].set_ylabel("share of the tokens of a kind")
-    return _with_legend(figure, panels)
-
-
-def draw_calibration(held_out: Row) -> Figure:
-    """Reliability curves against both targets, over all images and by mask ratio. held_out: as `held_out_report` gives it."""
-    figure, panels = _new_figure(1, len(_TARGETS))
-    for axes, (target, title) in zip(panels[0], _TARGETS.items(), strict=True):
-        axes.plot([0, 1], [0, 1], color="#808080", linewidth=0.8)
-        drawn = [
-            (section, f"{_range(section)} % hidden", tuple(colour_scale()[shade] / 255), marker, 1.0)
-            for section, shade, marker in zip(held_out["by_ratio"], _RATIO_SHADES, _RATIO_MARKERS, strict=True)
-        ]
-        for section, label, colour, marker, width in [*drawn, (held_out["all"], "all", BLACK, "o", 2.2)]:
-            curve = section["calibration"][target]
-            places = [place for place, count in enumerate(curve["counts"]) if count]
-            points = ([curve[name][place] for place in places] for name in ("scores", "shares"))
-            axes.plot(*points, label=label, markersize=4, color=colour, marker=marker, linewidth=width)
-        error = held_out["all"]["calibration"][target]["error"]
-        _label(axes, f"expected calibration error {error:.3f}", "critic's score")
-        axes.set(xlim=(0, 1), ylim=(0, 1), aspect="equal", ylabel=title)
     return _with_legend(figure, panels)
 
 

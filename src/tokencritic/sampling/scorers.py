@@ -160,6 +160,10 @@ class InlineScorer(NamedScorer, name="inline"):
     confidence: ConfidenceScorer = ConfidenceScorer()
 
     def __post_init__(self) -> None:
+        if not isinstance(self.critic, FeatureCritic):
+            raise InputError(
+                f"critic is a {type(self.critic).__name__}; expected a FeatureCritic, such as an InlineCritic"
+            )
         check_quota(self.quota)
         check_noise(self.remask_noise, "remask_noise")
 
@@ -181,7 +185,7 @@ class InlineScorer(NamedScorer, name="inline"):
         return True
 
     def score(self, proposal: Proposal) -> Tensor:
-        if proposal.features is None:  # nothing is visible that could be re-masked
+        if proposal.features is None:  # nothing is re-masked
             return self.confidence.score(proposal)
         judged = self.critic(proposal.features).float()
         return (
@@ -199,7 +203,7 @@ class InlineScorer(NamedScorer, name="inline"):
             return hide_lowest(noisy, num_masked)
         visible = free & ~proposal.mask
         share = visible.sum(1) * num_masked / free.sum(1).clamp(min=1)
-        remasked = (self.quota * share).round().long()
+        remasked = ((0.0 if proposal.features is None else self.quota) * share).round().long()
         lowest_visible = hide_lowest(noisy.masked_fill(~visible, torch.inf), remasked)
         return lowest_visible | hide_lowest(noisy.masked_fill(~proposal.mask, torch.inf), num_masked - remasked)
 

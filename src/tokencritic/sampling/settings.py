@@ -100,7 +100,8 @@ class SamplingSettings:
     @property
     def probabilities(self) -> bool:
         """Whether the critic's scores are probabilities at every step."""
-        return self.noise_kind == "uniform" and self.critic_window == (1, 0)
+        by_critic = SAMPLERS[self.sampler or "critic"].uses_critic
+        return by_critic and self.noise_kind == "uniform" and self.critic_window == (1, 0)
 
     def evaluations(self, num_tokens: int, has_critic: bool = True, refine_ratio: float | None = None) -> "Evaluations":
         """How often the loop evaluates each network for one image.
@@ -112,9 +113,9 @@ class SamplingSettings:
         row = self.row(has_critic)
         window = self.critic_window if row.revokes else None
         generator, chosen, judged = _count_evaluations(num_tokens, self.steps, window, refine_ratio)
+        generator *= 1 if self.guidance == 1 else 2
         if row.uses_inline_critic and refine_ratio is not None:
             generator += 1  # the features of the given tokens
-        generator *= 1 if self.guidance == 1 else 2
         critic, inline = (chosen if row.uses_critic else 0), (judged if row.uses_inline_critic else 0)
         if self.candidates == 1:
             return Evaluations(generator, critic, inline)
@@ -129,9 +130,10 @@ class SamplingSettings:
 
     def check_critic_window(self, num_tokens: int, has_critic: bool = True) -> None:
         """Raises InputError if the critic window contains no step: the images would be MaskGIT's under another name."""
-        if self.steps == 1 or not self.row(has_critic).revokes:
+        row = self.row(has_critic)
+        if self.steps <= 1 + row.uses_inline_critic or not row.revokes:
             return
-        if _count_evaluations(num_tokens, self.steps, self.critic_window, None)[1] == 0:
+        if _count_evaluations(num_tokens, self.steps, self.critic_window, None)[1 + row.uses_inline_critic] == 0:
             start, end = self.critic_window
             raise InputError(
                 f"critic_window is {start:g} {end:g}; it contains none of {self.steps} steps of {num_tokens} tokens at which "
@@ -143,7 +145,10 @@ class SamplingSettings:
         plan = Plan.make([num_tokens], self.steps)
         start, end = self.critic_window
         start = max(start, min(1.0, 2 / self.steps))  # the last choice is that of the last step but one
-        times = [s.time for s, _ in plan.with_effect(lambda s: s.time <= start) if not s.is_last and s.time <= start]
+        inline = SAMPLERS[self.sampler or "critic"].uses_inline_critic  # which judges visible tokens
+        run = plan.with_effect(lambda s: s.time <= start)
+        chosen = (s for s, before in run if not s.is_last and not (inline and before == plan.num_free))
+        times = [s.time for s in chosen if s.time <= start]
         if times and max(times) <= end:
             end = max(0.0, round(max(times) - 0.05, 2))
         return dataclasses.replace(self, critic_window=(start, end))
@@ -274,8 +279,8 @@ class ModelSettings:
             raise InputError(
                 f"critic_window is {changes['critic_window']}; refinement starts with the critic: start at 1"
             )
-        judge = "critic" if self.has_critic else "inline"
-        return self.changed(**{"sampler": judge, **REFINING, **changes})
+        judge = sampler or ("critic" if self.has_critic else "inline")
+        return self.changed(**{**REFINING, **changes, "sampler": judge})
 
     def for_sampler(self, sampler: str, spent: Spent | None = None) -> SamplingSettings:
         """What suits a sampler, without rejection: the defaults for the sampler that they are made for; for another what

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from tokencritic.adapters import as_critic, as_generator
 from tokencritic.contracts import MaskedGenerator, Proposal, TokenCritic, evaluating
 from tokencritic.distribution import unwrapped
-from tokencritic.errors import InputError, as_integers
+from tokencritic.errors import InputError, as_integers, check_at_least
 from tokencritic.masking import count_masked, mask_ratio, random_mask
 from tokencritic.plan import Step
 from tokencritic.randomness import Use, uniforms
@@ -138,7 +138,8 @@ def inline_critic_loss(
     of this image. The log-odds of originals among the visible tokens are added to its logits, here and in what is returned.
     tokens: (b, n) int64; labels: (b,) or None; seeds: (b,) int64. temperature: of the generator's samples, as in `critic_loss`.
     """
-    tokens, num_tokens = as_integers("tokens", tokens), tokens.shape[1]
+    check_at_least(1, fills=fills)
+    generator, tokens, num_tokens = as_generator(generator), as_integers("tokens", tokens), tokens.shape[1]
     progress, originals = uniforms(seeds, 1, Use.RATIO)[:, 0], ~training_mask(seeds, num_tokens)
     with evaluating(*generator.networks), torch.no_grad():
         for step, later in enumerate(uniforms(seeds, fills, Use.LATER).unbind(1)):

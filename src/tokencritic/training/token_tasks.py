@@ -252,15 +252,23 @@ class InlineCriticTask(FillingsTask):
 
     def __init__(self, model: InlineCritic, generator: MaskedGenerator, *given: Any, **options: Any) -> None:
         super().__init__(model, generator, *given, **options)
-        model.check(self.generator)
+        model.check(self.generator, weights=True)
 
     def loss(self, network: nn.Module, rows: Tensor, step: int | None) -> Loss:
         batch = self.batch(rows, step)
-        found = inline_critic_loss(network, self.generator, *batch, **asdict(self.objective))
-        if step is not None:
-            return Loss(found.values, {})
-        auc = critic_auc_within_image(found.logits, found.originals, found.visible)
-        return Loss(found.values, {"auc_within_image": auc[None]})
+        return Loss(inline_critic_loss(network, self.generator, *batch, **asdict(self.objective)).values, {})
+
+    @torch.no_grad()
+    def validate(self, network: nn.Module, rows: Tensor) -> dict[str, float]:
+        """`loss` and, if it can be told, `auc_within_image`, among visible tokens."""
+        batches = (self.batch(part, None) for part in rows.split(VALIDATION_BATCH))
+        found = [inline_critic_loss(network, self.generator, *batch, **asdict(self.objective)) for batch in batches]
+        judged = (torch.cat([vars(one)[name] for one in found]) for name in ("logits", "originals", "visible"))
+        numbers = {
+            "loss": torch.cat([one.values for one in found]).mean(),
+            "auc_within_image": critic_auc_within_image(*judged),
+        }
+        return {name: value.item() for name, value in numbers.items() if value.isfinite()}
 
     def sampler(self, model: Any) -> tuple[MaskedGenerator, Scorer]:
         return self.generator, InlineScorer(model)
