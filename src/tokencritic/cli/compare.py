@@ -10,8 +10,8 @@ from tokencritic.errors import InputError
 def main(arguments: list[str]) -> None:
     parser = make_parser(
         "compare",
-        "MaskGIT at T and 2T steps, and at T Token-Critic, its control (random re-masking), refinement and, if asked for, "
-        "rejection, each with NFE, time and standard deviations. Settings are those that `tune` found, if it was run.",
+        "MaskGIT at T and 2T steps, and at T Token-Critic, the inline critic, the control (random re-masking), refinement and, "
+        "if asked for, rejection, each with NFE, cost and standard deviations. Settings are those that `tune` found.",
         "MODEL [OPTIONS]",
     )
     group = parser.add_argument_group("what is compared")
@@ -28,6 +28,8 @@ def main(arguments: list[str]) -> None:
     given = parse(parser, arguments)
     if min(given.candidates, default=2) < 2:
         raise InputError(f"--candidates holds {min(given.candidates)}; each must be at least 2")
+    if min(given.cost, default=1) < 1:
+        raise InputError(f"--cost holds {min(given.cost):g}; each must be at least 1")
     if bool(given.nfe) + bool(given.cost) + bool(given.candidates) > 1:
         raise InputError("--nfe, --cost and --candidates are given together; give one of them")
 

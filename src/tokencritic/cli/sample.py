@@ -80,7 +80,7 @@ def _parse(arguments: list[str]) -> Namespace:
     parser.add_argument("--format", choices=["png", "npz"], default="png", help=text)
     text = "also show how the first 16 images form: .gif, or a film strip, .png"
     parser.add_argument("--trace", metavar="FILE", help=text)
-    text = "with --trace: MaskGIT above the critic, from the same seeds and at the same NFE"
+    text = "with --trace: MaskGIT above it, from the same seeds and at the same NFE"
     parser.add_argument("--compare", action="store_true", help=text)
     given = parse_work(parser, arguments, "out/samples")
     if given.compare and not given.trace:
