@@ -9,6 +9,7 @@ Prints one line for each finding, and exits with 1 if there is any.
 
 import contextlib
 import importlib
+import os
 import re
 import shlex
 import sys
@@ -161,9 +162,9 @@ def main() -> None:
     for page in checked:
         checks = [long_lines, phrases, dead_links, unknown_commands] if page.suffix == ".md" else [phrases]
         checks += [readme_limits] if page.name == "README.md" and page.parent == ROOT else []
-        findings += [f"{page.relative_to(ROOT)}:{found}" for check in checks for found in check(page)]
+        findings += [f"{os.path.relpath(page, ROOT)}:{found}" for check in checks for found in check(page)]
     for source in [] if chosen else sorted((ROOT / "src").rglob("*.py")):
-        findings += [f"{source.relative_to(ROOT)}:{found}" for found in phrases(source)]
+        findings += [f"{os.path.relpath(source, ROOT)}:{found}" for found in phrases(source)]
     print("\n".join(findings) or "prose: no findings")
     sys.exit(bool(findings))
 

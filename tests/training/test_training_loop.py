@@ -124,7 +124,7 @@ def test_asked_to_stop_a_run_saves_and_says_so(tmp_path, number, ranks):
     """Whichever rank is asked, all stop after the same step."""
     folder = tmp_path / "run"
     finished(processes(folder, ranks, steps=100_000, signal_at=3, number=number, rank=ranks - 1), folder)
-    assert "stopped; the same command goes on" in (tmp_path / "run.log").read_text()
+    assert "stopped; rerun the command to resume" in (tmp_path / "run.log").read_text()
     assert int(newest(folder).name) == 4
     run(folder, steps=5)
 

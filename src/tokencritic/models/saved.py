@@ -97,7 +97,7 @@ def write_model(folder: Path, config: Any, weights: Mapping[str, Tensor]) -> Non
     folder.mkdir(parents=True, exist_ok=True)
     text, file = json.dumps(dataclasses.asdict(config), indent=2) + "\n", folder / CONFIG
     if file.exists() and file.read_text() != text:
-        file.unlink()  # cut off in the middle, new weights must not stand beside another model's config
+        file.unlink()  # if interrupted, new weights must not stand beside another model's config
     whole = {name: tensor.detach().contiguous() for name, tensor in weights.items()}
     try:
         write_atomically(folder / WEIGHTS, lambda path: safetensors.torch.save_file(whole, path))

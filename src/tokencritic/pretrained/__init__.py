@@ -1,4 +1,4 @@
-"""Models inside the package: the folders beside this file, each known by its bare name wherever a model is asked for.
+"""Bundled models: the folders beside this file, each known by its bare name wherever a model is asked for.
 
 A model folder may bring what it was made with: `tokens.npz`, its tokenized training images, and `reference.npz`, images to
 measure against (`token-critic pack` puts them there). These do: no data set and no network is needed to use them.
@@ -10,7 +10,7 @@ _HERE = Path(__file__).parent
 
 
 def names() -> list[str]:
-    """Of the models inside the package."""
+    """The names of the bundled models."""
     return sorted(file.parent.name for file in _HERE.glob("*/pipeline.json"))
 
 

@@ -1,6 +1,6 @@
 """One loop for every model: it is given a task, and knows nothing of what is learned.
 
-The examples, the masks and the draws of a step are functions of (seed, step), and its dropout of these and the rank. So a
+The examples, the masks and the samples of a step are functions of (seed, step), and its dropout of these and the rank. So a
 resumed run ends with the weights of one that was never interrupted; without dropout also on another number of ranks. A
 tokenizer needs as many ranks as before, as dead codes become latents of the first one.
 """
@@ -106,7 +106,7 @@ class _Run:
             if ended:
                 self._validate()
             self._save()
-        what = f"wrote {self.folder.model}" if ended else "stopped; the same command goes on"
+        what = f"wrote {self.folder.model}" if ended else "stopped; rerun the command to resume"
         self.folder.close(f"{self.step} steps in {self.seconds / 60:.1f} minutes; {what}")
 
     def _done(self) -> int:

@@ -15,7 +15,7 @@ class TrainingSettings:
 
     batch_size: examples of a step, over all ranks and accumulated parts. steps, epochs: the length of the run. minutes: a
     wall-clock budget instead, which the schedule is fitted to; time before a resume counts.
-    seed: of the order of examples, the masks and the draws. held_out: the share of images kept for validation, as one image
+    seed: of the order of examples, the masks and the samples. held_out: the share of images kept for validation, as one image
     in so many, at most a half.
     accumulation: parts in which a rank goes through its share of a step, to save memory; without dropout the result is the
     same.

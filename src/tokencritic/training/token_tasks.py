@@ -70,7 +70,7 @@ def check_fit(what: str, model: MaskedGenerator | TokenCritic, arrays: TokenArra
 class TokenTask(Task):
     """A task on token arrays, for a model of their sizes.
 
-    tokenizer: the one that made the tokens, to show samples; None, and there is no picture. seed: of masks and draws.
+    tokenizer: the one that made the tokens, to show samples; None, and there is no picture. seed: of masks and samples.
     """
 
     def __init__(
@@ -177,8 +177,8 @@ class CriticObjective:
     """What the critic's loss is made of.
 
     target: what counts as a filling: "masked", every token that was hidden, as in the paper; or "changed", only those
-    where the generator drew another code than there had been.
-    temperature: of the generator's draws, one number or the start and end of a sampler's.
+    where the generator sampled another code than the original.
+    temperature: of the generator's samples, one number or the start and end of a sampler's.
     """
 
     target: Literal["masked", "changed"] = "masked"
@@ -200,8 +200,8 @@ class CriticTask(FillingsTask):
     @torch.no_grad()
     def validate(self, network: nn.Module, rows: Tensor) -> dict[str, float]:
         """`loss`, `accuracy`, `auc`, `auc_within_image`; accuracy and AUC also by mask ratio, as `auc_ratio_00_25` to
-        `auc_ratio_75_100`: of images with so many tokens hidden, in per cent. What cannot be told, such as the AUC of no
-        image, is left out.
+        `auc_ratio_75_100`: of images with so many tokens hidden, in per cent. What is not defined, such as the AUC of
+        no image, is left out.
         """
         parts = []
         for part in rows.split(VALIDATION_BATCH):
@@ -260,7 +260,7 @@ class InlineCriticTask(FillingsTask):
 
     @torch.no_grad()
     def validate(self, network: nn.Module, rows: Tensor) -> dict[str, float]:
-        """`loss` and, if it can be told, `auc_within_image`, among visible tokens."""
+        """`loss` and, if it is defined, `auc_within_image`, among visible tokens."""
         batches = (self.batch(part, None) for part in rows.split(VALIDATION_BATCH))
         found = [inline_critic_loss(network, self.generator, *batch, **asdict(self.objective)) for batch in batches]
         judged = (torch.cat([vars(one)[name] for one in found]) for name in ("logits", "originals", "visible"))
