@@ -132,11 +132,12 @@ class Page:
         return to_refine, to_edit
 
     def compare_tab(self) -> None:
-        """Two columns of settings: MaskGIT as A, and as B the critic, where there is one."""
+        """Two columns of settings: MaskGIT as A, and as B the model's own sampler, if that is another one."""
+        own = self.pipe.defaults.row(self.pipe.critic is not None).name
         with gr.Row():
             with gr.Column(min_width=280):
                 groups = [self.what_controls(8)]
-            for name, sampler in (("A", "confidence"), ("B", "halton" if self.pipe.critic is None else "critic")):
+            for name, sampler in (("A", "confidence"), ("B", "halton" if own == "confidence" else own)):
                 with gr.Column(min_width=280):
                     gr.Markdown(f"### {name}")
                     groups.append(settings_controls(self.service, self.pipe.sampling.for_sampler(sampler)))
