@@ -64,7 +64,7 @@ MUTANTS = {
     ),
     "inline critic re-masks more than its quota": (
         "sampling/scorers.py",
-        "(self.quota * share)",
+        "(quota * share)",
         "share",
         "tests/sampling/test_inline.py",
     ),

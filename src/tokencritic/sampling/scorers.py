@@ -188,9 +188,9 @@ class InlineScorer(NamedScorer, name="inline"):
         if proposal.features is None:  # nothing is re-masked
             return self.confidence.score(proposal)
         judged = self.critic(proposal.features).float()
-        return (
-            judged if proposal.logits is None else torch.where(proposal.mask, self.confidence.score(proposal), judged)
-        )
+        if proposal.logits is None:
+            return judged
+        return torch.where(proposal.mask, self.confidence.score(proposal), judged)
 
     def noise(self, proposal: Proposal) -> Tensor | float:
         remasking = self.remask_noise * proposal.selection_gumbel()
@@ -203,7 +203,8 @@ class InlineScorer(NamedScorer, name="inline"):
             return hide_lowest(noisy, num_masked)
         visible = free & ~proposal.mask
         share = visible.sum(1) * num_masked / free.sum(1).clamp(min=1)
-        remasked = ((0.0 if proposal.features is None else self.quota) * share).round().long()
+        quota = 0.0 if proposal.features is None else self.quota
+        remasked = (quota * share).round().long()
         lowest_visible = hide_lowest(noisy.masked_fill(~visible, torch.inf), remasked)
         return lowest_visible | hide_lowest(noisy.masked_fill(~proposal.mask, torch.inf), num_masked - remasked)
 
