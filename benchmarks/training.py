@@ -28,7 +28,6 @@ from forward import gemm_rate
 from torch import Tensor, nn
 
 from tokencritic.data.tokens import TokenArrays
-from tokencritic.models.critic import Critic
 from tokencritic.models.generator import Generator
 from tokencritic.models.transformer import TransformerConfig
 from tokencritic.presets.fashion_mnist import GENERATOR
@@ -88,7 +87,7 @@ def generator_step(size: int) -> Step:
 
 def critic_step(size: int) -> Step:
     generator = Generator(CONFIG).eval().requires_grad_(False)
-    critic = Critic.from_generator(generator).train()
+    critic = generator.start_critic().train()
     update, (tokens, labels) = updater(critic), batch_of(size)
 
     def step(number: int) -> int:

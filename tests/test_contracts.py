@@ -20,7 +20,6 @@ from tokencritic.contracts import (
 )
 from tokencritic.errors import InputError
 from tokencritic.guidance import guided as guided_by
-from tokencritic.models.critic import Critic
 from tokencritic.models.generator import Generator
 from tokencritic.models.transformer import TransformerConfig
 from tokencritic.plan import Step
@@ -309,7 +308,7 @@ def test_an_adapted_part_keeps_its_own_device_and_fingerprint():
 def test_our_models_are_by_the_contracts():
     config = TransformerConfig(num_tokens=4, codebook_size=8, num_classes=2, width=8, layers=1, heads=2, mlp_width=16)
     generator = Generator(dataclasses.replace(config, null_class=True))
-    critic = Critic.from_generator(generator, ratio_conditioned=True)
+    critic = generator.start_critic(ratio_conditioned=True)
     assert isinstance(generator, MaskedGenerator)
     assert isinstance(critic, TokenCritic)
     assert (generator.num_labels, generator.mask_id, generator.networks) == (3, 11, (generator,))

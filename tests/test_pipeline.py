@@ -6,7 +6,7 @@ import pytest
 import torch
 from PIL import Image
 
-from tokencritic import Critic, Generator, Given, InputError, TokenCriticPipeline, TransformerConfig, as_generator
+from tokencritic import Generator, Given, InputError, TokenCriticPipeline, TransformerConfig, as_generator
 from tokencritic.models.classifier import Classifier, ClassifierConfig
 from tokencritic.pipeline_folder import load_part
 from tokencritic.randomness import candidate_seeds
@@ -47,7 +47,7 @@ def pipe():
     generator = Generator(SIZES)
     classifier = Classifier(ClassifierConfig(image_size=8, num_classes=3, width=8))
     defaults = SamplingSettings(steps=3, temperature=(1.2, 0.8), selection_noise=0.3)
-    parts = make_tokenizer(), generator, Critic.from_generator(generator), classifier
+    parts = make_tokenizer(), generator, generator.start_critic(), classifier
     for part in parts:
         part.eval()
     return TokenCriticPipeline(*parts, class_names=NAMES, defaults=defaults)

@@ -8,7 +8,8 @@ parts of plain callables and objects (`adapters.py`); they are called once, at t
 from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -63,10 +64,12 @@ class Part:
 class Trunk(nn.Module):
     """Tokens and a class in, one vector per token out: what a generator and a critic have in common.
 
+    config: the dataclass that it is made from, with `layers` and `dropout` among its fields. width: of a token's vector.
     blocks: the repeated layers, which are compiled, recomputed and sharded one by one.
     recompute_activations: True trains in less memory: the backward pass computes each block once more.
     """
 
+    config: Any
     num_tokens: int
     codebook_size: int
     mask_id: int
@@ -89,9 +92,15 @@ class Trunk(nn.Module):
     def with_features(self, tokens: Tensor, labels: Tensor | None, positions: Tensor) -> tuple[Tensor, Features]:
         """The vectors of `forward`, and what enters each block: one (b, n, width) for every block."""
 
-    @abstractmethod
     def first_layers(self, layers: int, dropout: float) -> "Trunk":
         """A copy of this trunk that ends after its first `layers` blocks: what a critic starts from."""
+        if not 1 <= layers <= self.config.layers:
+            raise InputError(f"layers is {layers}; the trunk has {self.config.layers}, give 1 to {self.config.layers}")
+        first = next(self.parameters())
+        trunk = type(self)(replace(self.config, layers=layers, dropout=dropout)).to(first)
+        wanted = trunk.state_dict().keys()
+        trunk.load_state_dict({name: value for name, value in self.state_dict().items() if name in wanted})
+        return trunk
 
 
 class MaskedGenerator(Part):
@@ -137,8 +146,11 @@ class MaskedGenerator(Part):
         nowhere = torch.empty(len(masked_tokens), 0, dtype=torch.int64, device=masked_tokens.device)
         return self.logits_with_features(masked_tokens, labels, nowhere)[1]
 
-    def critic_trunk(self, layers: int, dropout: float) -> Trunk | None:
-        """A copy of the first layers of the generator's trunk, to start a critic from; None for a generator without one."""
+    def start_critic(self, layers: int | None = None, **options: Any) -> "TokenCritic | None":
+        """A critic whose trunk starts as a copy of the first `layers` layers of this generator's, all of them by default.
+
+        options: `reads_mask`, `ratio_conditioned`, `dropout`. None for a generator that has no trunk to give.
+        """
         return None
 
 

@@ -5,6 +5,7 @@
 
 import io
 import pickle
+import re
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -20,6 +21,7 @@ from tokencritic.errors import InputError
 from tokencritic.files import BROKEN, reading, reason_of
 
 _LEGACY_TORCH = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # how torch files before the zip format start
+_WEIGHTS = ("state_dict", "model_state_dict", "model")  # where training checkpoints keep the weights
 _ARRAY, _SCALAR = 1, 3  # msgpack's extension types of flax
 
 
@@ -31,18 +33,18 @@ def read_pickled_arrays(content: bytes) -> Any:
 def read_tensors(file: str | Path, owner: str) -> dict[str, Tensor]:
     """The tensors of a .safetensors file, a torch file, a TorchScript archive or a pickle of NumPy arrays.
 
-    owner: what the weights should be of, for the error. Of a torch file with the key `state_dict` only those below it.
+    owner: what the weights should be of, for the error. Of a training checkpoint only the model's own tensors are returned.
+    Prefixes that data-parallel and compiled models leave in names are removed.
     """
     path = Path(file)
     try:
         if path.suffix == ".safetensors":
-            return safetensors.torch.load_file(path)
+            return _without_wrappers(safetensors.torch.load_file(path))
         tree = _read_tree(path)
-        if isinstance(tree, Mapping) and isinstance(tree.get("state_dict"), Mapping):
-            tree = tree["state_dict"]
         if not isinstance(tree, Mapping):
             raise ValueError(f"expected a state dict of tensors, got a {type(tree).__name__}")
-        return _flatten(tree, "")
+        weights = (tree[key] for key in _WEIGHTS if isinstance(tree.get(key), Mapping))
+        return _without_wrappers(_flatten(next(weights, tree), ""))
     except BROKEN as error:
         if isinstance(error, pickle.UnpicklingError) and "weights_only" in str(error):
             raise InputError(
@@ -51,6 +53,11 @@ def read_tensors(file: str | Path, owner: str) -> dict[str, Tensor]:
                 f"save_file({{k: v.contiguous() for k, v in state.items()}}, '{path.stem}.safetensors')"
             ) from error
         raise InputError(f"{path} holds no weights of {owner}: {reason_of(error)}") from error
+
+
+def _without_wrappers(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors by their names without `module.` and `_orig_mod.`, which data-parallel and compiled models put in front."""
+    return {re.sub(r"^(?:module\.|_orig_mod\.)+", "", name): value for name, value in tensors.items()}
 
 
 def _read_tree(path: Path) -> Any:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tokencritic import Critic, Generator, TokenCriticPipeline, TransformerConfig
+from tokencritic import Generator, TokenCriticPipeline, TransformerConfig
 from tokencritic.models.classifier import Classifier, ClassifierConfig
 from tokencritic.tokenizers.compact import CompactConfig, CompactTokenizer
 
@@ -17,7 +17,7 @@ def pipe():
     parts = (
         CompactTokenizer(CompactConfig(image_size=8, width=16, codebook_size=16)),
         generator,
-        Critic.from_generator(generator),
+        generator.start_critic(),
         Classifier(ClassifierConfig(image_size=8, num_classes=3, width=8)),
     )
     return TokenCriticPipeline(*(part.eval() for part in parts), class_names=("cat", "dog", "owl"))

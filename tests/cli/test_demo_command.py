@@ -4,7 +4,7 @@ import pytest
 import torch
 from PIL import Image
 
-from tokencritic import Critic, Generator, TokenCriticPipeline, TransformerConfig
+from tokencritic import Generator, TokenCriticPipeline, TransformerConfig
 from tokencritic.cli.main import main
 from tokencritic.models.classifier import Classifier, ClassifierConfig
 from tokencritic.sampling.settings import SamplingSettings
@@ -19,7 +19,7 @@ def parts():
     generator = Generator(SIZES)
     tokenizer = CompactTokenizer(CompactConfig(image_size=8, width=16, codebook_size=16))
     classifier = Classifier(ClassifierConfig(image_size=8, num_classes=3, width=8))
-    return [part.eval() for part in (tokenizer, generator, Critic.from_generator(generator), classifier)]
+    return [part.eval() for part in (tokenizer, generator, generator.start_critic(), classifier)]
 
 
 def save(folder, *parts):

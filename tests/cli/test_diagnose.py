@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from tokencritic import Critic, Generator, TokenCriticPipeline, TransformerConfig
+from tokencritic import Generator, TokenCriticPipeline, TransformerConfig
 from tokencritic.cli.main import main
 from tokencritic.data.tokens import TokenArrays
 from tokencritic.evaluation.diagnosis import held_out_report, held_out_rows, judge, sampling_report, watch
@@ -24,7 +24,7 @@ def pipe():
     torch.manual_seed(0)
     generator = Generator(SIZES)
     torch.nn.init.normal_(generator.bias)
-    critic = Critic.from_generator(generator)
+    critic = generator.start_critic()
     torch.nn.init.normal_(critic.head.weight)
     tokenizer = CompactTokenizer(CompactConfig(image_size=16, width=16, codebook_size=16))
     defaults = SamplingSettings(steps=4, temperature=(1.2, 0.8), selection_noise=0.3)

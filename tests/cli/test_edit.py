@@ -5,7 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
-from tokencritic import Critic, Generator, TokenCriticPipeline, TransformerConfig
+from tokencritic import Generator, TokenCriticPipeline, TransformerConfig
 from tokencritic.cli.main import main
 from tokencritic.models.classifier import Classifier, ClassifierConfig
 from tokencritic.pictures.look import HIDDEN
@@ -23,7 +23,7 @@ def pipe():
     parts = (
         CompactTokenizer(CompactConfig(image_size=10, factor=3, margin=1, width=16, codebook_size=16)),
         generator,
-        Critic.from_generator(generator),
+        generator.start_critic(),
         Classifier(ClassifierConfig(image_size=10, num_classes=3, width=8)),
     )
     defaults = SamplingSettings(steps=3, temperature=(1.2, 0.8))

@@ -14,7 +14,7 @@ import pytest
 import torch
 from PIL import Image
 
-from tokencritic import Critic, Generator, TokenCriticPipeline, TransformerConfig
+from tokencritic import Generator, TokenCriticPipeline, TransformerConfig
 from tokencritic.cli import measuring
 from tokencritic.cli.main import main
 from tokencritic.evaluation import evaluate
@@ -37,7 +37,7 @@ def make_model(tmp_path_factory):
         )
         torch.nn.init.normal_(generator.bias)  # some codes are likelier than others
         parts = {
-            "critic": Critic.from_generator(generator) if critic else None,
+            "critic": generator.start_critic() if critic else None,
             "classifier": Classifier(ClassifierConfig(image_size=8, num_classes=3, width=8)) if classifier else None,
         }
         folder = tmp_path_factory.mktemp("models") / "model"

@@ -8,7 +8,7 @@ import torch
 from evaluation.toy import Bayes, Painter, make_world, true_tokens
 from training.tiny_tokens import SIZES, make_arrays, make_tokenizer
 
-from tokencritic import Critic, Generator, TokenCriticPipeline, TransformerConfig
+from tokencritic import Generator, TokenCriticPipeline, TransformerConfig
 from tokencritic.data.order import hold_out
 from tokencritic.data.tokens import TokenArrays
 from tokencritic.errors import InputError
@@ -115,7 +115,7 @@ def tiny_pipe(**changes):
     torch.manual_seed(1)
     generator = Generator(TransformerConfig(**SIZES))
     torch.nn.init.normal_(generator.bias)
-    critic = Critic.from_generator(generator, **changes)
+    critic = generator.start_critic(**changes)
     torch.nn.init.normal_(critic.head.weight)
     if critic.reads_mask:
         torch.nn.init.normal_(critic.mask_embedding)

@@ -196,9 +196,9 @@ def test_recomputed_activations_give_the_same_gradients(norm_first):
 
 def test_a_critic_from_a_generator_starts_as_its_trunk():
     generator, (tokens, _, mask, labels) = shaken(Generator(TINY)), inputs(TINY)
-    critic = Critic.from_generator(generator, dropout=0.0).eval()
+    critic = generator.start_critic(dropout=0.0).eval()
     assert critic.trunk(tokens, labels).equal(generator.trunk(tokens, labels))
-    two = Critic.from_generator(generator, layers=2, reads_mask=True).eval()
+    two = generator.start_critic(layers=2, reads_mask=True).eval()
     assert two.config.layers == 2
     assert two.trunk.blocks[1].up.weight.equal(generator.trunk.blocks[1].up.weight)
     assert two(tokens, labels, mask).equal(two(tokens, labels, ~mask))  # the mask's embedding starts at 0
@@ -206,9 +206,9 @@ def test_a_critic_from_a_generator_starts_as_its_trunk():
     assert generator.trunk.words.weight.abs().sum() > 0  # a copy, not a share
     for layers, message in ((0, "layers is 0; it must be at least 1"), (4, "layers is 4; the trunk has 3")):
         with pytest.raises(InputError, match=message):
-            Critic.from_generator(generator, layers=layers)
+            generator.start_critic(layers=layers)
     with pytest.raises(InputError, match="width must stay"):
-        Critic.from_generator(generator, width=8)
+        generator.start_critic(width=8)
 
 
 @pytest.mark.parametrize(

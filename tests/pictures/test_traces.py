@@ -4,7 +4,6 @@ import torch
 from pictures.toy import places
 from PIL import Image
 
-from tokencritic.models.critic import Critic
 from tokencritic.models.generator import Generator
 from tokencritic.models.transformer import TransformerConfig
 from tokencritic.pictures.steps import MOST_IMAGES, film_strip, run_of, step_frames
@@ -22,7 +21,7 @@ def pipe():
     torch.manual_seed(0)
     tokenizer = CompactTokenizer(CompactConfig(image_size=16, codebook_size=12)).eval()
     generator = Generator(TINY).eval()
-    critic = Critic.from_generator(generator).eval()
+    critic = generator.start_critic().eval()
     for parameter in [*tokenizer.parameters(), *generator.parameters(), *critic.parameters()]:
         parameter.data += 0.1 * torch.randn_like(parameter)
     return TokenCriticPipeline(

@@ -12,7 +12,6 @@ from tokencritic.contracts import Proposal
 from tokencritic.errors import InputError
 from tokencritic.guidance import guided as guided_by
 from tokencritic.masking import hide_lowest
-from tokencritic.models.critic import Critic
 from tokencritic.models.generator import Generator
 from tokencritic.models.transformer import TransformerConfig
 from tokencritic.plan import Step, num_masked_table
@@ -32,7 +31,7 @@ from tokencritic.sampling.trace import Trace
 TINY = TransformerConfig(num_tokens=16, codebook_size=12, num_classes=3, width=32, layers=2, heads=2, mlp_width=64)
 torch.manual_seed(0)
 GENERATOR = Generator(TINY).eval()
-CRITIC = Critic.from_generator(GENERATOR).eval()
+CRITIC = GENERATOR.start_critic().eval()
 for _parameter in [*GENERATOR.parameters(), *CRITIC.parameters()]:  # away from the flat start, so that choices differ
     _parameter.data += 0.1 * torch.randn_like(_parameter)
 WORLD = MarkovWorld.random(num_tokens=6, states=3, classes=2, seed=3)
@@ -176,7 +175,7 @@ def counting(model, calls):
 def test_needless_evaluations_are_left_out():
     generator_calls, critic_calls = [], []
     generator = counting(Generator(TINY).eval(), generator_calls)
-    critic = counting(Critic.from_generator(GENERATOR).eval(), critic_calls)
+    critic = counting(GENERATOR.start_critic().eval(), critic_calls)
     table = num_masked_table(16, 8)
     assert table[:3] == [16, 16, 15]
     sample(generator, CriticScorer(critic), [1] * 5 + [2], steps=8)
@@ -403,7 +402,7 @@ def test_somebody_elses_models_plug_in():
 ZEROS = torch.zeros(1, 16, dtype=torch.int64)
 HALF = torch.arange(16) < 8
 UNLABELLED = as_generator(lambda *_: None, num_tokens=4, codebook_size=3, mask_id=3)
-OTHER = Critic.from_generator(Generator(dataclasses.replace(TINY, codebook_size=13)))
+OTHER = Generator(dataclasses.replace(TINY, codebook_size=13)).start_critic()
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from tokencritic.adapters import as_classifier
 from tokencritic.errors import InputError
-from tokencritic.models.critic import Critic
 from tokencritic.models.generator import Generator
 from tokencritic.models.transformer import TransformerConfig
 from tokencritic.randomness import candidate_seeds, resampling_seeds
@@ -106,7 +105,7 @@ def test_the_classifier_ranks_by_the_probability_of_the_images_own_class():
 @pytest.mark.parametrize("reads_mask", [False, True])
 def test_the_critic_ranks_by_its_mean_probability(reads_mask):
     torch.manual_seed(0)
-    critic = Critic.from_generator(Generator(SIZES), reads_mask=reads_mask).train()
+    critic = Generator(SIZES).start_critic(reads_mask=reads_mask).train()
     tokens, labels = torch.randint(0, 12, (4, 16)), torch.tensor([0, 1, 2, 0])
     ranks = CriticRanker(critic)(tokens, labels)
     assert critic.training  # put back, but dropout had been off
@@ -126,7 +125,7 @@ def test_a_network_ranks_in_its_own_precision_and_without_dropout():
 
 
 def test_the_ranker_is_the_one_that_settings_name():
-    critic, classifier = Critic.from_generator(Generator(SIZES)), as_classifier(torch.clone)
+    critic, classifier = Generator(SIZES).start_critic(), as_classifier(torch.clone)
     parts = critic, classifier, torch.clone
     assert choose_ranker(SamplingSettings(), *parts) is None
     assert choose_ranker(SamplingSettings(candidates=2), *parts) == ClassifierRanker(classifier, torch.clone)

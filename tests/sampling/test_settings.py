@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from tokencritic.adapters import as_classifier
 from tokencritic.errors import InputError
 from tokencritic.guidance import guided
-from tokencritic.models.critic import Critic
 from tokencritic.models.generator import Generator
 from tokencritic.models.inline_critic import InlineCritic, InlineCriticConfig
 from tokencritic.models.transformer import TransformerConfig
@@ -47,7 +46,7 @@ class Counted:
     def __init__(self):
         torch.manual_seed(0)
         self.generator = Generator(SIZES).eval()
-        self.critic = Critic.from_generator(self.generator).eval()
+        self.critic = self.generator.start_critic().eval()
         sizes = {"num_tokens": 16, "codebook_size": 12, "num_classes": 3, "num_features": 1, "feature_width": 16}
         own = {"generator": self.generator.identity(), "width": 8, "layers": 1, "heads": 1, "mlp_width": 8}
         self.inline_critic = InlineCritic(InlineCriticConfig(**sizes, **own)).eval()

@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from tokencritic.errors import InputError
-from tokencritic.models.critic import Critic
 from tokencritic.models.generator import Generator
 from tokencritic.models.transformer import TransformerConfig
 from tokencritic.pipeline import TokenCriticPipeline
@@ -22,7 +21,7 @@ LABELS = torch.tensor([0, 1, 2, 1, 0])
 def pipe():
     torch.manual_seed(0)
     generator = Generator(TINY).eval()
-    critic = Critic.from_generator(generator).eval()
+    critic = generator.start_critic().eval()
     for parameter in [*generator.parameters(), *critic.parameters()]:  # away from the flat start
         parameter.data += 0.1 * torch.randn_like(parameter)
     tokenizer = CompactTokenizer(CompactConfig(image_size=16, codebook_size=12)).eval()

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from tokencritic import Critic, Generator, TokenCriticPipeline, TransformerConfig
+from tokencritic import Generator, TokenCriticPipeline, TransformerConfig
 from tokencritic.models.classifier import Classifier, ClassifierConfig
 from tokencritic.models.inline_critic import InlineCritic, InlineCriticConfig
 from tokencritic.sampling.settings import SamplingSettings
@@ -24,7 +24,7 @@ def toy_pipe(critic=True, classifier=True, inline_critic=False, side=4):
     size = 3 * side - 2
     tokenizer = CompactTokenizer(CompactConfig(image_size=size, factor=3, margin=1, width=16, codebook_size=12)).eval()
     generator = Generator(dataclasses.replace(SIZES, num_tokens=side**2)).eval()
-    critic = Critic.from_generator(generator).eval() if critic else None
+    critic = generator.start_critic().eval() if critic else None
     classifier = Classifier(ClassifierConfig(image_size=size, num_classes=3, width=8)).eval() if classifier else None
     names, defaults = ("cat", "big dog", "owl"), SamplingSettings(steps=4)
     pipe = TokenCriticPipeline(tokenizer, generator, critic, classifier, class_names=names, defaults=defaults)

@@ -134,12 +134,12 @@ def test_the_critic_starts_as_the_generators_trunk():
     generator = make_generator(heads=4, null_class=True)
     sizes = {**SIZES, "heads": 4, "null_class": True}
     config = CriticConfig(**sizes, dropout=0.25, reads_mask=True, ratio_conditioned=True)
-    critic = Critic(config, generator.critic_trunk(config.layers, config.dropout))
+    critic = generator.start_critic(config.layers, dropout=config.dropout)
     assert (critic.config.layers, critic.config.heads, critic.config.null_class) == (2, 4, True)
     assert (critic.config.dropout, critic.config.reads_mask, critic.config.ratio_conditioned) == (0.25, True, True)
     trunk = generator.trunk.state_dict()
     assert all(value.equal(trunk[name]) for name, value in critic.trunk.state_dict().items())
-    assert as_generator(Foreign()).critic_trunk(2, 0.1) is None
+    assert as_generator(Foreign()).start_critic(2) is None
 
 
 def test_facts_tell_generators_apart_and_are_json():

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from jsonargparse import Namespace
 
+from tokencritic.contracts import MaskedGenerator
 from tokencritic.data.sources import open_source
 from tokencritic.data.tokens import TokenArrays
 from tokencritic.data.transforms import ImageBatches, Preprocess
@@ -75,18 +76,31 @@ def _tokens_and_generator(given: Namespace) -> tuple[TokenArrays, Generator, Tok
 
 def _critic(settings: Any, preset: Any, given: Namespace) -> Task:
     arrays, generator, tokenizer = _tokens_and_generator(given)
-    sizes = sizes_of(arrays) | {"num_classes": generator.num_classes, "null_class": generator.null_class}
-    config = follow(settings.model, preset.model, sizes, "the tokens'")
     if given.start == "generator":
-        own = generator.config
-        shared = {name: vars(own)[name] for name in ("width", "heads", "mlp_width", "norm_first")}
-        config = follow(config, preset.model, shared, "that of the generator, whose trunk is the start,")
-        if config.layers > own.layers and config.layers != preset.model.layers:
-            most = f"the generator, whose trunk is the start, has {own.layers}"
-            raise InputError(f"--model.layers is {config.layers} but {most}; give at most that")
-        config = dataclasses.replace(config, layers=min(config.layers, own.layers))
-    trunk = generator.critic_trunk(config.layers, config.dropout) if given.start == "generator" else None
-    return CriticTask(Critic(config, trunk), generator, arrays, settings.objective, tokenizer, settings.training.seed)
+        critic = _critic_from(generator, settings.model, preset.model)
+    else:
+        sizes = sizes_of(arrays) | {"num_classes": generator.num_classes, "null_class": generator.null_class}
+        critic = Critic(follow(settings.model, preset.model, sizes, "the tokens'"))
+    return CriticTask(critic, generator, arrays, settings.objective, tokenizer, settings.training.seed)
+
+
+def _critic_from(generator: MaskedGenerator, asked: Any, preset: Any) -> Any:
+    """A critic that starts from the generator's trunk, with the layers, dropout and options that are asked for."""
+    whole: Any = generator.start_critic()
+    if whole is None:
+        raise InputError("--start is generator, but this generator has no trunk to start from; give --start random")
+    most = whole.config.layers
+    if asked.layers > most and asked.layers != preset.layers:
+        theirs = f"the generator, whose trunk is the start, has {most}"
+        raise InputError(f"--model.layers is {asked.layers} but {theirs}; give at most that")
+    own = {name: vars(asked)[name] for name in ("dropout", "reads_mask", "ratio_conditioned")}
+    critic: Any = generator.start_critic(min(asked.layers, most), **own)
+    for name, right in vars(critic.config).items():
+        value, usual = vars(asked).get(name, right), vars(preset).get(name, right)
+        if name != "layers" and value not in (right, usual):
+            whose = "that of the generator, whose trunk is the start,"
+            raise InputError(f"--model.{name} is {value} but {whose} is {right}; leave it out")
+    return critic
 
 
 def _inline_critic(settings: Any, preset: Any, given: Namespace) -> Task:

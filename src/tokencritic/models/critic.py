@@ -1,18 +1,15 @@
 """The critic p_phi: a trunk and a head of one logit per token."""
 
-from dataclasses import asdict, dataclass
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from tokencritic.contracts import TokenCritic, Trunk
 from tokencritic.errors import InputError, check_range
-from tokencritic.models.generator import Generator
 from tokencritic.models.saved import SavedModel
 from tokencritic.models.transformer import TransformerConfig, TransformerTrunk, initialize
-
-_OWN = ("reads_mask", "ratio_conditioned")  # fields that a generator's config does not have
 
 
 @dataclass(frozen=True)
@@ -37,41 +34,31 @@ PAPER_512 = CriticConfig(num_tokens=1024)
 class Critic(SavedModel, TokenCritic):
     """A trunk like the generator's with one logit per token. `sigmoid` of it is the paper's p_phi(m = 1).
 
+    `MaskedGenerator.start_critic` makes one whose trunk starts as the generator's. A critic of another family of generators
+    is a subclass with its `Config`, which has the fields `reads_mask` and `ratio_conditioned` too, and its `trunk_type`.
+
     With `ratio_conditioned` the logit is the log of how much likelier the token is among originals than among sampled tokens.
     `sigmoid` of it is p_phi of an image of which half the tokens were sampled.
     """
 
     Config = CriticConfig
+    trunk_type: ClassVar[type[Trunk]] = TransformerTrunk
 
-    def __init__(self, config: CriticConfig = PAPER_256, trunk: Trunk | None = None) -> None:
-        """trunk: of any family, with the config's sizes, whose weights are kept; a new one of ours if not given."""
+    def __init__(self, config: Any = PAPER_256, trunk: Trunk | None = None) -> None:
+        """trunk: a `trunk_type` of the config's sizes, whose weights are kept; a new one if not given."""
         super().__init__(config)
         self.num_tokens, self.num_classes = config.num_tokens, config.num_classes
         self.codebook_size = config.codebook_size
         self.reads_mask, self.ratio_conditioned = config.reads_mask, config.ratio_conditioned
-        self.trunk = TransformerTrunk(config) if trunk is None else trunk
-        self.head = nn.Linear(config.width, 1)
+        self.trunk = self.trunk_type(config) if trunk is None else trunk
+        self.head = nn.Linear(self.trunk.width, 1)
         kept = {} if trunk is None else {name: value.clone() for name, value in trunk.state_dict().items()}
         self.apply(initialize)
         if trunk is not None:
             trunk.load_state_dict(kept)
         if config.reads_mask:
             # Added after `initialize` and 0 at first: with or without it, a critic starts as the same function.
-            self.mask_embedding = nn.Parameter(torch.zeros(2, config.width))
-
-    @classmethod
-    def from_generator(cls, generator: Generator, layers: int | None = None, **overrides: Any) -> Self:
-        """A critic whose trunk starts as a copy of the first `layers` layers of a generator's (all of them by default).
-
-        overrides: fields of `CriticConfig` to set: `reads_mask`, `ratio_conditioned`, `dropout`; sizes stay the generator's.
-        """
-        unknown = overrides.keys() - {*_OWN, "dropout"}
-        if unknown:
-            raise InputError(f"{', '.join(sorted(unknown))} must stay as in the generator to start from its trunk")
-        layers = generator.config.layers if layers is None else layers
-        own: dict[str, Any] = asdict(generator.config) | {"layers": layers} | overrides
-        config = CriticConfig(**own)
-        return cls(config, generator.trunk.first_layers(config.layers, config.dropout)).to(generator.device)
+            self.mask_embedding = nn.Parameter(torch.zeros(2, self.trunk.width))
 
     def forward(self, tokens: Tensor, labels: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
         """tokens: (b, n) int64, codes only; labels: (b,) int64; mask: (b, n) bool, True = just sampled, if `reads_mask`.

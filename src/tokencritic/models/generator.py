@@ -1,11 +1,15 @@
 """The masked generator G_theta: a trunk and a head over the codes."""
 
+from dataclasses import asdict
+from typing import Any, ClassVar
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tokencritic.contracts import Features, MaskedGenerator, Trunk
 from tokencritic.errors import InputError
+from tokencritic.models.critic import Critic
 from tokencritic.models.saved import SavedModel
 from tokencritic.models.transformer import TransformerConfig, TransformerTrunk, initialize
 
@@ -13,19 +17,25 @@ PAPER_256 = TransformerConfig()
 PAPER_512 = TransformerConfig(num_tokens=1024)
 
 
-class Generator(SavedModel, MaskedGenerator):
-    """MaskGIT's transformer. The head over the codes is tied to the trunk's embedding of them."""
+class TrunkGenerator(SavedModel, MaskedGenerator):
+    """A trunk and a head over the codes. A family of generators is a subclass with its trunk, its critic and its `head`.
 
-    Config = TransformerConfig
+    trunk_type: made from the config. critic_type: a critic with the same kind of trunk.
+    """
 
-    def __init__(self, config: TransformerConfig = PAPER_256) -> None:
+    trunk_type: ClassVar[type[Trunk]]
+    critic_type: ClassVar[type[Critic]]
+
+    def __init__(self, config: Any) -> None:
         super().__init__(config)
-        self.num_tokens, self.codebook_size, self.mask_id = config.num_tokens, config.codebook_size, config.mask_id
-        self.num_classes, self.null_class = config.num_classes, config.null_class
-        self.num_features, self.feature_width = config.layers, config.width
-        self.trunk = TransformerTrunk(config)
-        self.bias = nn.Parameter(torch.zeros(config.codebook_size))
-        self.apply(initialize)
+        self.trunk = trunk = self.trunk_type(config)
+        self.num_tokens, self.codebook_size, self.mask_id = trunk.num_tokens, trunk.codebook_size, trunk.mask_id
+        self.num_classes, self.null_class = trunk.num_classes, trunk.null_class
+        self.num_features, self.feature_width = len(trunk.blocks), trunk.width
+
+    def head(self, vectors: Tensor, positions: Tensor | None) -> Tensor:
+        """The trunk's vectors (..., width) -> logits (..., codebook_size). positions: those that the trunk was given."""
+        raise NotImplementedError
 
     def forward(self, masked_tokens: Tensor, labels: Tensor | None = None, positions: Tensor | None = None) -> Tensor:
         """p_theta(x_0 | x_t, c) as logits, over codes only.
@@ -34,7 +44,7 @@ class Generator(SavedModel, MaskedGenerator):
         positions: compute only these: (b, k) indices -> (b, k, codebook_size), a (b, n) mask -> (mask.sum(), codebook_size).
         """
         self._check(masked_tokens)
-        return self._head(self.trunk(masked_tokens, labels, positions))
+        return self.head(self.trunk(masked_tokens, labels, positions), positions)
 
     def logits_at(self, masked_tokens: Tensor, labels: Tensor | None, positions: Tensor) -> Tensor:
         return self(masked_tokens, labels, positions)
@@ -44,14 +54,15 @@ class Generator(SavedModel, MaskedGenerator):
     ) -> tuple[Tensor, Features]:
         self._check(masked_tokens)
         vectors, features = self.trunk.with_features(masked_tokens, labels, positions)
-        return self._head(vectors), features
+        return self.head(vectors, positions), features
 
-    def critic_trunk(self, layers: int, dropout: float) -> Trunk:
-        return self.trunk.first_layers(layers, dropout)
-
-    def _head(self, vectors: Tensor) -> Tensor:
-        """(..., width) -> (..., codebook_size)."""
-        return F.linear(vectors, self.trunk.words.weight[: self.codebook_size], self.bias)
+    def start_critic(self, layers: int | None = None, **options: Any) -> Critic:
+        unknown = options.keys() - {"reads_mask", "ratio_conditioned", "dropout"}
+        if unknown:
+            raise InputError(f"{', '.join(sorted(unknown))} must stay as in the generator to start from its trunk")
+        dropout = options.pop("dropout", self.config.dropout)
+        trunk = self.trunk.first_layers(self.config.layers if layers is None else layers, dropout)
+        return self.critic_type(self.critic_type.Config(**asdict(trunk.config), **options), trunk).to(self.device)
 
     def _check(self, masked_tokens: Tensor) -> None:
         if masked_tokens.is_cuda or torch.compiler.is_compiling():
@@ -62,3 +73,19 @@ class Generator(SavedModel, MaskedGenerator):
         if len(bad):
             expected = f"codes from 0 to {self.codebook_size - 1}, or mask_id, {self.mask_id}"
             raise InputError(f"masked_tokens holds {int(bad[0])}; expected {expected}")
+
+
+class Generator(TrunkGenerator):
+    """MaskGIT's transformer. The head over the codes is tied to the trunk's embedding of them."""
+
+    Config = TransformerConfig
+    trunk_type, critic_type = TransformerTrunk, Critic
+    trunk: TransformerTrunk
+
+    def __init__(self, config: TransformerConfig = PAPER_256) -> None:
+        super().__init__(config)
+        self.bias = nn.Parameter(torch.zeros(config.codebook_size))
+        self.apply(initialize)
+
+    def head(self, vectors: Tensor, positions: Tensor | None) -> Tensor:
+        return F.linear(vectors, self.trunk.words.weight[: self.codebook_size], self.bias)

@@ -6,7 +6,7 @@ is the codes, then the classes, then (with `null_class`) one class that stands f
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -105,14 +105,6 @@ class TransformerTrunk(Trunk):
         for block in self.blocks[:-1]:
             states.append(self._run(block, states[-1]))
         return self._read_out(states[-1], positions), tuple(x[:, self.prefix :] for x in states)
-
-    def first_layers(self, layers: int, dropout: float) -> "TransformerTrunk":
-        if not 1 <= layers <= self.config.layers:
-            raise InputError(f"layers is {layers}; the trunk has {self.config.layers}, give 1 to {self.config.layers}")
-        trunk = TransformerTrunk(replace(self.config, layers=layers, dropout=dropout)).to(self.words.weight)
-        wanted = trunk.state_dict().keys()
-        trunk.load_state_dict({name: value for name, value in self.state_dict().items() if name in wanted})
-        return trunk
 
     def _embed(self, tokens: Tensor, labels: Tensor | None, extra: Tensor | None = None) -> Tensor:
         # fmt: off
