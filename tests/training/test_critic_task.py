@@ -134,7 +134,8 @@ def test_the_critic_starts_as_the_generators_trunk():
     generator = make_generator(heads=4, null_class=True)
     sizes = {**SIZES, "heads": 4, "null_class": True}
     config = CriticConfig(**sizes, dropout=0.25, reads_mask=True, ratio_conditioned=True)
-    critic = generator.start_critic(config.layers, dropout=config.dropout)
+    own = {name: vars(config)[name] for name in ("dropout", "reads_mask", "ratio_conditioned")}
+    critic = generator.start_critic(config.layers, **own)
     assert (critic.config.layers, critic.config.heads, critic.config.null_class) == (2, 4, True)
     assert (critic.config.dropout, critic.config.reads_mask, critic.config.ratio_conditioned) == (0.25, True, True)
     trunk = generator.trunk.state_dict()
