@@ -220,8 +220,8 @@ MUTANTS = {
     ),
     "Gumbel noise not annealed": (
         "sampling/scorers.py",
-        "self.selection_noise * proposal.step.time_after * proposal",
-        "self.selection_noise * proposal",
+        "self.selection_noise * SCHEDULES[self.schedule].noise_left(step.done, step.steps)",
+        "self.selection_noise",
         "tests/sampling/test_scorers.py tests/sampling/test_exact.py",
     ),
     "noise not centred": (
@@ -286,8 +286,8 @@ MUTANTS = {
     ),
     "guidance interpolates the wrong way": (
         "guidance.py",
-        "without + self.guidance * (with_class - without)",
-        "with_class + self.guidance * (without - with_class)",
+        "without + self.scale * (with_class - without)",
+        "with_class + self.scale * (without - with_class)",
         "tests/models/test_models.py tests/test_contracts.py",
     ),
     "another generator's codes shifted": (
