@@ -20,7 +20,8 @@ from tokencritic.models.saved import CONFIG, SavedModel, find_file
 from tokencritic.pretrained import place_of
 from tokencritic.sampling.settings import SamplingSettings
 from tokencritic.tokenizers.compact import CompactTokenizer
-from tokencritic.tokenizers.vqgan import VQGAN, LlamaGenVQ, TamingVQGAN
+from tokencritic.tokenizers.llamagen import LlamaGenVQ
+from tokencritic.tokenizers.vqgan import VQGAN, TamingVQGAN
 
 PIPELINE = "pipeline.json"
 FORMAT = 1

@@ -1,8 +1,7 @@
-"""Halton-MaskGIT's generators (valeoai/Halton-MaskGIT) with LlamaGen's tokenizer (FoundationVision/LlamaGen), each a torch file."""
+"""Halton-MaskGIT's generators (valeoai) with LlamaGen's tokenizer (FoundationVision), each one torch file."""
 
 import math
 import re
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from tokencritic.interop.checkpoint import Checkpoint, Origin
 from tokencritic.interop.family import Family, Imported, Sources
 from tokencritic.models.halton import HaltonConfig, HaltonGenerator
 from tokencritic.sampling.settings import SamplingSettings
-from tokencritic.tokenizers.vqgan import LlamaGenVQ
+from tokencritic.tokenizers.llamagen import LlamaGenVQ
 
 # By width: the heads of the published sizes, which are in no file, and the guidance weight w of the authors' results.
 _HEADS = {384: 6, 512: 6, 768: 12, 1024: 16, 1152: 16}
@@ -101,7 +100,11 @@ def _heads(file: str | Path, width: int, attention_width: int, given: int | None
         return heads
     if not fitting:
         raise InputError(f"{file} has {_QUERY} of shape {(attention_width, width)}, which no number of heads gives")
-    asked = f"--heads is {given}, which does not fit {file}" if given else f"{file} does not tell the number of heads"
+    asked = (
+        f"--heads is {given}, which does not fit {file}"
+        if given is not None
+        else f"{file} does not tell the number of heads"
+    )
     raise InputError(f"{asked}; give --heads with one of {', '.join(map(str, fitting))}")
 
 
@@ -114,14 +117,14 @@ def import_tokenizer(file: str | Path, side: int) -> LlamaGenVQ:
     filters, channels, _, _ = checkpoint.shape("encoder.conv_in.weight", 4)
     levels = checkpoint.count(r"encoder\.conv_blocks\.(\d+)\.res\.") or 1
     widths = [checkpoint.shape(f"encoder.conv_blocks.{i}.res.0.conv1.weight", 4)[0] for i in range(levels)]
-    sizes: Mapping[str, Any] = {
+    sizes: dict[str, Any] = {
         "channels": channels,
         "blocks": checkpoint.count(r"encoder\.conv_blocks\.\d+\.res\.(\d+)\."),
         "codebook_size": codes,
         "code_width": code_width,
         "latent_width": checkpoint.shape("quant_conv.weight", 4)[1],
     }
-    sizes = {**sizes, **checkpoint.levels(filters, widths, side * 2 ** (levels - 1))}
+    sizes |= checkpoint.levels(filters, widths, side * 2 ** (levels - 1))
     return checkpoint.build(LlamaGenVQ, sizes, partial(_tokenizer_origin, levels))
 
 

@@ -1,19 +1,17 @@
-"""Convolutional tokenizers: the paper's, MaskGIT's VQGAN, that of taming-transformers (Esser et al., 2021), and LlamaGen's.
+"""Convolutional tokenizers: the paper's, MaskGIT's VQGAN, and the VQGAN of taming-transformers (Esser et al., 2021).
 
-All are chains of the same layers, under the names that the published torch weights of the first two have. MaskGIT's has no
-attention and one quirk: where a residual block changes the number of channels, its shortcut is a 1x1 convolution of the
-block's *output*.
+Both are chains of the same layers, under the names that the published torch weights have. MaskGIT's has no attention and one
+quirk: where a residual block changes the number of channels, its shortcut is a 1x1 convolution of the block's *output*.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tokencritic.errors import InputError, check_at_least
-from tokencritic.tokenizers.quantizer import Quantizer, UnitQuantizer
+from tokencritic.tokenizers.quantizer import Quantizer
 from tokencritic.tokenizers.tokenizer import Tokenizer
 
 GROUPS = 32
@@ -99,37 +97,16 @@ class TamingConfig(VQGANConfig):
             raise InputError(f"attention is {self.attention}; expected levels from 0 to {len(self.multipliers) - 1}")
 
 
-@dataclass(frozen=True)
-class LlamaGenConfig(VQGANConfig):
-    """Sizes; the defaults are those of the published ImageNet model with 16 x 16 pixels a token.
-
-    blocks, latent_width: as in `TamingConfig`. Attention is at the deepest level.
-    """
-
-    codebook_size: int = 16384
-    code_width: int = 8
-    latent_width: int = 256
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_at_least(1, latent_width=self.latent_width)
-
-    @property
-    def attention(self) -> tuple[int, ...]:
-        return (len(self.multipliers) - 1,)
-
-
 class TamingVQGAN(Tokenizer):
     """taming-transformers' VQGAN. Inside, images lie in [-1, 1]. `image_size` changes no weight."""
 
     Config = TamingConfig
-    quantizer_type: ClassVar[type[Quantizer]] = Quantizer
 
-    def __init__(self, config: TamingConfig | LlamaGenConfig) -> None:
+    def __init__(self, config: TamingConfig) -> None:
         super().__init__(config, config.factor)
         self.encoder = _encoder(config, config.latent_width, config.attention, maskgit=False)
         self.decoder = _decoder(config, config.latent_width, config.attention, maskgit=False)
-        self.quantizer = self.quantizer_type(config.codebook_size, config.code_width)
+        self.quantizer = Quantizer(config.codebook_size, config.code_width)
         self.quant_conv = nn.Conv2d(config.latent_width, config.code_width, 1)
         self.post_quant_conv = nn.Conv2d(config.code_width, config.latent_width, 1)
 
@@ -138,16 +115,6 @@ class TamingVQGAN(Tokenizer):
 
     def to_images(self, latents: Tensor) -> Tensor:
         return self.decoder(self.post_quant_conv(latents)) / 2 + 0.5
-
-
-class LlamaGenVQ(TamingVQGAN):
-    """LlamaGen's tokenizer: taming-transformers' VQGAN with latents and codes of length 1."""
-
-    Config = LlamaGenConfig
-    quantizer_type = UnitQuantizer
-
-    def to_latents(self, images: Tensor) -> Tensor:
-        return F.normalize(super().to_latents(images), dim=1)
 
 
 class Chain(nn.Module):
