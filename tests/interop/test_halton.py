@@ -12,10 +12,14 @@ from interop.halton_reference import Arrays, Reference, random_generator, random
 from torch import Tensor
 
 from tokencritic.errors import InputError
+from tokencritic.guidance import guided
 from tokencritic.interop.families import FAMILIES
 from tokencritic.interop.family import Sources
 from tokencritic.interop.halton import import_generator, import_tokenizer, read
 from tokencritic.pipeline import TokenCriticPipeline
+from tokencritic.sampling.scorers import HaltonScorer
+from tokencritic.sampling.settings import SamplingSettings
+from tokencritic.sampling.starts import sample
 
 FOLDER = Path(__file__).parent / "fixtures" / "halton-maskgit"
 # The same with a larger tokenizer and a file with optimizer state, where it lies beside the repository.
@@ -115,7 +119,7 @@ def test_tokens_and_images_of_the_larger_tokenizer_equal_the_original_code() -> 
 def test_a_pair_is_a_pipeline_with_the_published_settings(tmp_path: Path, expected: Arrays) -> None:
     made = FAMILIES["halton"].read(Sources(FOLDER / "generator.pth", FOLDER / "tokenizer_small.pt", heads=4))
     assert (made.tokenizer.image_size, made.tokenizer.grid) == (12, (6, 6))
-    assert (made.defaults.sampler, made.defaults.steps, made.defaults.guidance) == ("halton", 32, 2.0)
+    assert made.defaults == SamplingSettings(sampler="halton", schedule="halton", steps=32, guidance=2.0)
     assert not made.generator.training
     TokenCriticPipeline(made.tokenizer, made.generator, defaults=made.defaults).save_pretrained(tmp_path)
     again = TokenCriticPipeline.from_pretrained(tmp_path)
@@ -125,6 +129,27 @@ def test_a_pair_is_a_pipeline_with_the_published_settings(tmp_path: Path, expect
     images = (expected["small_images"] + 1) / 2
     assert torch.equal(again.tokenizer.encode(images), expected["small_encoded"].flatten(1))
     assert [image.size for image in again([3, 5], num_inference_steps=4, seed=0)] == 2 * [(12, 12)]
+
+
+@pytest.mark.parametrize(("run", "guidance"), [("run_plain", 1.0), ("run_guided", 3.0)])
+def test_the_sampler_without_noise_gives_the_tokens_of_the_original_code(
+    expected: Arrays, run: str, guidance: float
+) -> None:
+    made = read(Sources(FOLDER / "generator.pth", FOLDER / "tokenizer_small.pt", heads=4))
+    pipe = TokenCriticPipeline(made.tokenizer, made.generator, defaults=made.defaults)
+    settings = pipe.settings(steps=8, temperature=0.0, guidance=guidance)
+    tokens = pipe.sample_tokens(expected[f"{run}_labels"], torch.arange(4), settings)
+    assert torch.equal(tokens, expected[f"{run}_tokens"].flatten(1))
+
+
+@pytest.mark.parametrize(("run", "guidance"), [("odd_run_plain", 1.0), ("odd_run_guided", 2.5)])
+def test_the_sampler_gives_the_tokens_of_the_original_code_where_heads_do_not_divide_the_width(
+    expected: Arrays, run: str, guidance: float
+) -> None:
+    generator = guided(import_generator(FOLDER / "generator_odd_heads.pth", 3), guidance)
+    options = {"steps": 6, "temperature": 0.0, "schedule": "halton"}
+    tokens = sample(generator, HaltonScorer((5, 5)), expected[f"{run}_labels"], **options)
+    assert torch.equal(tokens, expected[f"{run}_tokens"].flatten(1))
 
 
 def test_marks_are_names_in_the_files() -> None:

@@ -65,7 +65,7 @@ def read(sources: Sources) -> Imported:
 
 def _defaults(config: HaltonConfig) -> SamplingSettings:
     guidance = 1 + _GUIDANCE_WEIGHTS.get(config.width, 1.0)
-    return SamplingSettings(sampler="halton", steps=_STEPS, guidance=guidance)
+    return SamplingSettings(sampler="halton", schedule="halton", steps=_STEPS, guidance=guidance)
 
 
 def import_generator(file: str | Path, heads: int | None = None) -> HaltonGenerator:
