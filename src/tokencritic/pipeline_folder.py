@@ -15,11 +15,13 @@ from tokencritic.files import read_json, write_json
 from tokencritic.models.classifier import Classifier
 from tokencritic.models.critic import Critic
 from tokencritic.models.generator import Generator
+from tokencritic.models.halton import HaltonCritic, HaltonGenerator
 from tokencritic.models.inline_critic import InlineCritic
 from tokencritic.models.saved import CONFIG, SavedModel, find_file
 from tokencritic.pretrained import place_of
 from tokencritic.sampling.settings import SamplingSettings
 from tokencritic.tokenizers.compact import CompactTokenizer
+from tokencritic.tokenizers.llamagen import LlamaGenVQ
 from tokencritic.tokenizers.vqgan import VQGAN, TamingVQGAN
 
 PIPELINE = "pipeline.json"
@@ -27,9 +29,9 @@ FORMAT = 1
 
 # part -> kind as the JSON names it -> class
 KINDS: Mapping[str, Mapping[str, type[Any]]] = {
-    "tokenizer": {"vqgan": VQGAN, "compact": CompactTokenizer, "taming": TamingVQGAN},
-    "generator": {"transformer": Generator},
-    "critic": {"transformer": Critic},
+    "tokenizer": {"vqgan": VQGAN, "compact": CompactTokenizer, "taming": TamingVQGAN, "llamagen": LlamaGenVQ},
+    "generator": {"transformer": Generator, "halton": HaltonGenerator},
+    "critic": {"transformer": Critic, "halton": HaltonCritic},
     "inline_critic": {"head": InlineCritic},
     "classifier": {"convolutional": Classifier},
 }
