@@ -44,13 +44,14 @@ CODE = re.compile(r"```.*?```|`[^`\n]*`|\]\([^)]*\)|<!--.*?-->", re.DOTALL)  # a
 class Page:
     """A page as it should be. section: the heading of what must be accounted for. tables: how many are generated.
 
-    typed, findings: what is typed and what is wrong, each with its line.
+    operands: the files that lists of numbers name. typed, findings: what is typed and what is wrong, each with its line.
     """
 
     text: str
     section: str
     results: Results
     tables: int = 0
+    operands: set[str] = field(default_factory=set)
     typed: list[str] = field(default_factory=list)
     findings: list[str] = field(default_factory=list)
 
@@ -96,7 +97,9 @@ class Page:
 
     def _value(self, expression: str) -> float | None:
         """None for words, and while a JSON file is missing."""
-        if not (operands := OPERAND.findall(expression)) or not all(self.results.has(file) for file, *_ in operands):
+        files = {found[1] for found in OPERAND.finditer(expression)}
+        self.operands |= files
+        if not files or not all(map(self.results.has, files)):
             return None
         digits = OPERAND.sub(lambda found: repr(self.results.value(*found.groups())), expression)
         if not re.fullmatch(r"[\d.e+*/() -]+", digits):
