@@ -370,6 +370,18 @@ MUTANTS = {
         "alpha=2",
         "tests/models/test_models.py",
     ),
+    "the cost of a refinement leaves out the refinement": (
+        "evaluation/samples.py",
+        "return self.pipe.cost(self.settings) + more",
+        "return self.pipe.cost(self.settings)",
+        "tests/cli/test_measuring_commands.py",
+    ),
+    "the control of refinement asks the critic": (
+        "evaluation/comparison.py",
+        '("at random", chosen.with_random_remasking())',
+        '("at random", chosen)',
+        "tests/evaluation/test_tuning.py",
+    ),
 }
 
 

@@ -239,6 +239,10 @@ def test_sweep_writes_rows_and_figures(run, model, tmp_path):
         ("random-order", "3", "0.6", ""),
     ]
     assert all(math.isfinite(float(row["fid"])) and float(row["is_std"]) > 0 for row in rows)
+    for row in rows:  # the critic is smaller than the generator
+        cost, nfe = float(row["cost"]), int(row["nfe"])
+        assert cost < nfe if row["sampler"] == "critic" else cost == nfe
+    assert all(float(row["seconds_per_image"]) > 0 for row in rows)
 
 
 def test_a_sweep_starts_from_what_tuning_found_at_equal_nfe(run, make_model, tmp_path):
