@@ -94,7 +94,10 @@ class Results:
         """A number of a row, FID if none is named; of a log, that of its last line by the name `row`."""
         if (log := self.folder / f"{file}.jsonl").is_file():
             return json.loads(log.read_text().splitlines()[-1])[row]
-        return self.rows(file)[row].values[metric or "fid"]
+        rows = self.rows(file)
+        if row not in rows:
+            raise ValueError(f"{file}.json has no row {row}; it has {', '.join(rows)}")
+        return rows[row].values[metric or "fid"]
 
     def milliseconds(self, row: Row) -> float:
         """Of an image, by a file `time_*.json` that an idle machine wrote; NaN if none has this row."""

@@ -120,7 +120,9 @@ def test_mistakes_are_findings(own):
     assert "0.12 stands for 0.12 and 0.13" in page_of(twice, own).findings[0]
     with pytest.raises(ValueError, match="is no expression"):
         page_of("It is 0.12.\n<!-- numbers\n0.12 = cost_9:inline + exit()\n-->\n", own)
-    with pytest.raises(KeyError, match="inlin"):
+    with pytest.raises(
+        ValueError, match=r"cost_9.json has no row inlin; it has confidence, critic, inline, random-remask"
+    ):
         page_of("It is 0.12.\n<!-- numbers\n0.12 = cost_9:inlin\n-->\n", own)
 
 

@@ -320,6 +320,22 @@ def test_tune_sets_the_defaults_and_compare_uses_the_evidence(run, make_model, t
     assert (tmp_path / "out/comparison.md").read_text() in out
 
 
+def test_an_interrupted_comparison_leaves_the_rows_that_are_done(run, model, tmp_path, monkeypatch):
+    measure = evaluate.Meter.__call__
+    lines = iter(["measured", "measured"])
+
+    def interrupted(*arguments):
+        if not next(lines, None):
+            raise KeyboardInterrupt
+        return measure(*arguments)
+
+    monkeypatch.setattr(evaluate.Meter, "__call__", interrupted)
+    with pytest.raises(AssertionError, match="token-critic compare: interrupted"):
+        run("compare", model, "--num", 40, "--steps", 2, "--metrics", "is", "--out", tmp_path / "out")
+    results = json.loads((tmp_path / "out/comparison.json").read_text())["results"]
+    assert [one["name"] for one in results] == ["MaskGIT, 2 steps", "MaskGIT, 4 steps"]
+
+
 def test_a_model_without_critic_and_classifier_is_compared_as_far_as_it_goes(run, make_model, model, tmp_path, refused):
     plain = make_model(critic=False, classifier=False)
     message = refused("compare", plain, "--reference", tmp_path, "--features", "classifier", "--num", 40)

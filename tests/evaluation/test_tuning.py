@@ -268,7 +268,7 @@ def test_the_comparison_has_the_rows_of_the_papers_tables(sets, meter, tmp_path)
     ]
     assert {line.settings.temperature for line in lines if line.settings.sampler == "confidence"} == {0.8}
     assert {line.settings.temperature for line in lines if line.settings.sampler == "critic"} == {1.0}
-    done = compare(sets, meter, lines)
+    done = list(compare(sets, meter, lines))
     rows = {one.line.name: one.row for one in done}
     assert rows["MaskGIT, 8 steps"]["nfe"] <= 2 * rows["MaskGIT, 4 steps"]["nfe"]
     plain, best = rows["Token-Critic, 4 steps"], rows["Token-Critic, 4 steps, best 50 % by the critic"]

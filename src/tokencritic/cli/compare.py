@@ -43,14 +43,16 @@ def main(arguments: list[str]) -> None:
         else:
             lines = comparison.comparison_lines(pipe, given.steps, given.candidates)
         sets, meter = sets_and_meter(given, ranks, pipe, (line.settings for line in lines))
-        done = comparison.compare(sets, meter, lines)
+        done, results, out = [], [], Path(given.out or "")
+        for one in comparison.compare(sets, meter, lines):
+            done.append(one)
+            results.append({"name": one.line.name, "row": one.row, **one.evaluation.as_json()})
+            if given.out and ranks.first:  # after every line, as all of them may take hours
+                write_json(out / "comparison.json", {"command": command_line("compare", arguments), "results": results})
         if not ranks.first:
             return
     text = comparison.comparison_text(done)
     print(text)
     if given.out:
-        out = Path(given.out)
-        results = [{"name": one.line.name, "row": one.row, **one.evaluation.as_json()} for one in done]
-        write_json(out / "comparison.json", {"command": command_line("compare", arguments), "results": results})
         write_text(out / "comparison.md", f"{text}\n")
         print(f"wrote comparison.json and comparison.md to {out}")

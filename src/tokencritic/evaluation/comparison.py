@@ -1,7 +1,7 @@
 """The paper's tables for one model: baseline, critic and its control, refinement and rejection, each with what it costs."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -110,15 +110,13 @@ def _worth(found: Tuned | None, pipe: TokenCriticPipeline, nfe: int) -> str:
     return "tuned" if found.nfe == nfe else f"tuned at {found.nfe} NFE"
 
 
-def compare(sets: SampleSets, meter: Meter, lines: Sequence[Line]) -> list[Compared]:
-    """Measure every line alike."""
-    done: list[Compared] = []
+def compare(sets: SampleSets, meter: Meter, lines: Sequence[Line]) -> Iterator[Compared]:
+    """Measure every line alike, one after the other."""
     for place, line in enumerate(lines):
         samples = sets.of(line.settings, line.refinement)
         found = meter(samples, f"{line.name} ({place + 1} of {len(lines)})")
         refined = None if line.refinement is None else line.refinement.ratio
-        done.append(Compared(line, {"name": line.name, **row_of(samples, found), "refined": refined}, found))
-    return done
+        yield Compared(line, {"name": line.name, **row_of(samples, found), "refined": refined}, found)
 
 
 def comparison_text(done: Sequence[Compared]) -> str:
