@@ -235,6 +235,71 @@ def test_logits_that_end_before_the_last_code_are_refused():
         short(tokens, LABELS)
 
 
+@pytest.mark.parametrize("null", [{"null_class": True}, {"null_label": -7}, {"null_class": True, "null_label": 2024}])
+def test_a_null_class_of_its_own_guides_as_ours_does(null):
+    own_null, ours, (tokens, mask) = null.get("null_label", CLASSES), GuidableGenerator(), masked()
+
+    def stranger(tokens, labels):
+        assert set(labels.tolist()) <= {own_null, *range(CLASSES)}
+        hidden = torch.where(tokens == 0, CODES, tokens - 1)
+        return table_logits(hidden, torch.where(labels == own_null, CLASSES, labels))
+
+    sizes = {"num_tokens": NUM_TOKENS, "codebook_size": CODES, "num_classes": CLASSES}
+    generator = as_generator(stranger, mask_id=0, first_code=1, **sizes, **null)
+    assert (generator.null_class, generator.num_labels) == (True, CLASSES + 1)
+    torch.testing.assert_close(guided_by(generator, 2.5)(tokens, LABELS), guided_by(ours, 2.5)(tokens, LABELS))
+    made, expected = (sample(guided_by(one, 3.0), ConfidenceScorer(), LABELS, 3, steps=6) for one in (generator, ours))
+    assert made.equal(expected)
+    assert not made.equal(sample(ours, ConfidenceScorer(), LABELS, 3, steps=6))
+
+
+def test_a_null_class_and_ids_are_read_from_attributes():
+    class Sized(nn.Module):
+        num_tokens, codebook_size, mask_id, first_code, num_classes, null_label = 2, 3, 0, 1, 4, 9
+
+        def forward(self, tokens, labels):
+            return nn.functional.one_hot(tokens, 4).float() + labels[:, None, None]
+
+    generator = as_generator(Sized())
+    logits = generator(torch.tensor([[0, 3], [2, 1]]), torch.tensor([4, 3]))  # 3 is hidden, label 4 is no class
+    assert logits.tolist() == [[[10, 9, 9], [9, 9, 9]], [[3, 3, 4], [3, 4, 3]]]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"null_class": True}, "null_class is true but num_classes is 0"),
+        ({"null_class": False, "null_label": 9, "num_classes": 3}, "null_label is 9 but null_class is false"),
+        ({"null_label": 2, "num_classes": 3}, "null_label is 2, one of the classes 0 to 2"),
+    ],
+)
+def test_a_null_class_that_cannot_be_is_refused(given, message):
+    with pytest.raises(InputError, match=message):
+        as_generator(table_logits, num_tokens=NUM_TOKENS, codebook_size=CODES, mask_id=CODES, **given)
+
+
+def test_a_generator_without_classes_is_given_no_labels():
+    def stranger(tokens, labels):
+        assert labels is None
+        return torch.zeros(*tokens.shape, CODES)
+
+    generator = as_generator(stranger, num_tokens=NUM_TOKENS, codebook_size=CODES, mask_id=CODES)
+    assert (generator.num_classes, generator.num_labels, generator.null_class) == (0, 0, False)
+    assert sample(generator, ConfidenceScorer(), None, range(3), steps=4).shape == (3, NUM_TOKENS)
+
+
+@pytest.mark.parametrize(
+    "returned", [(None, "NoneType"), (torch.zeros(2, 9, 5).long(), "torch.int64"), ((1, 2), "tuple")]
+)
+def test_what_is_no_logits_is_refused(returned):
+    value, name = returned
+    generator = as_generator(lambda *_: value, num_tokens=9, codebook_size=CODES, mask_id=CODES)
+    with pytest.raises(InputError, match=f"the generator returned {name}; expected a tensor of logits"):
+        generator(torch.zeros(2, 9, dtype=torch.int64), None)
+    with pytest.raises(InputError, match="the generator is a dict; expected a MaskedGenerator, or a callable"):
+        as_generator({})  # pyright: ignore[reportArgumentType]
+
+
 def test_an_adapted_critic_has_what_it_states_and_the_defaults_for_the_rest():
     plain = as_critic(lambda tokens, labels: tokens.float())
     assert (plain.num_tokens, plain.codebook_size, plain.num_classes) == (None, None, None)

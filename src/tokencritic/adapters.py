@@ -16,27 +16,38 @@ def as_generator(
     num_tokens: int | None = None,
     codebook_size: int | None = None,
     mask_id: int | None = None,
-    first_code: int = 0,
+    first_code: int | None = None,
     num_classes: int | None = None,
+    null_class: bool | None = None,
+    null_label: int | None = None,
 ) -> MaskedGenerator:
     """A generator by the contract from any callable `(masked_tokens, labels) -> logits`.
 
-    Sizes that are not given are read from attributes of the same name. mask_id, first_code: the callable's own token ids of
-    the mask and of its first code. Our tokens are always codes from 0 to codebook_size - 1, with `codebook_size` for hidden;
-    they are translated for the callable. Its logits are (b, n, codebook_size), or cover its vocabulary, from which the codes
-    are taken.
+    What is not given is read from attributes of the same name.
+    mask_id, first_code: the callable's own token ids of the mask and of its first code, 0 by default. Our tokens are always
+    codes from 0 to codebook_size - 1, with `codebook_size` for hidden; they are translated for the callable.
+    num_classes: 0 by default, for a callable without classes, whose labels are None.
+    null_class: the callable takes the label `num_classes` as no class. null_label: its own label for that, if another.
+    The callable's logits are (b, n, codebook_size), one column per code. With more columns they cover its vocabulary, one
+    column per token id from 0 on, and those of the codes are used. The mask is an id beside the codes, so the number of
+    columns tells the two apart. InputError for columns that end before the last code.
     """
     if isinstance(generator, MaskedGenerator):
         return generator
-    sizes = {"num_tokens": num_tokens, "codebook_size": codebook_size, "mask_id": mask_id, "num_classes": num_classes}
-    for name, given in sizes.items():
+    if not callable(generator):
+        got = f"the generator is a {type(generator).__name__}"
+        raise InputError(f"{got}; expected a MaskedGenerator, or a callable (masked_tokens, labels) -> logits")
+    given = {"num_tokens": num_tokens, "codebook_size": codebook_size, "mask_id": mask_id, "first_code": first_code}
+    given |= {"num_classes": num_classes, "null_class": null_class, "null_label": null_label}
+    sizes: dict[str, Any] = {}
+    for name, value in given.items():
         own = getattr(generator, name, None)
-        if given is not None and own not in (None, given):
-            raise InputError(f"{name} is {given} but the generator's is {own}")
-        sizes[name] = given if own is None else own
-        if sizes[name] is None and name != "num_classes":
+        if value is not None and own not in (None, value):
+            raise InputError(f"{name} is {value} but the generator's is {own}")
+        sizes[name] = value if own is None else own
+        if sizes[name] is None and name in ("num_tokens", "codebook_size", "mask_id"):
             raise InputError(f"the generator has no attribute {name}; pass {name}= to as_generator")
-    return _ForeignGenerator(generator, sizes, first_code)
+    return _ForeignGenerator(generator, sizes)
 
 
 def as_critic(critic: TokenCritic | Callable[..., Tensor]) -> TokenCritic:
@@ -82,25 +93,37 @@ class _Foreign(Part):
 
 
 class _ForeignGenerator(_Foreign, MaskedGenerator):
-    def __init__(self, generator: Callable[..., Tensor], sizes: dict[str, Any], first_code: int) -> None:
+    def __init__(self, generator: Callable[..., Tensor], sizes: dict[str, Any]) -> None:
         super().__init__(generator)
         self.num_tokens, self.num_classes = sizes["num_tokens"], sizes["num_classes"] or 0
         self.codebook_size = self.mask_id = sizes["codebook_size"]
-        self._own_mask, self._first = sizes["mask_id"], first_code
+        self._own_mask, self._first, self._own_null = sizes["mask_id"], sizes["first_code"] or 0, sizes["null_label"]
+        self.null_class = bool(sizes["null_class"] or (sizes["null_class"] is None and self._own_null is not None))
         if self._first <= self._own_mask < self._first + self.codebook_size:
             codes = (
                 f"{self._first} to {self._first + self.codebook_size - 1}; pass first_code= and codebook_size= that fit"
             )
             raise InputError(f"mask_id is {self._own_mask}, one of the codes {codes}")
+        if self._own_null is not None and not self.null_class:
+            raise InputError(f"null_label is {self._own_null} but null_class is false; leave one of them out")
+        if self.null_class and not self.num_classes:
+            raise InputError("null_class is true but num_classes is 0; there is no class to leave out")
+        if self._own_null is not None and 0 <= self._own_null < self.num_classes:
+            raise InputError(f"null_label is {self._own_null}, one of the classes 0 to {self.num_classes - 1}")
 
     def __call__(self, masked_tokens: Tensor, labels: Tensor | None, /) -> Tensor:
         own_tokens = torch.where(masked_tokens == self.mask_id, self._own_mask, masked_tokens + self._first)
+        if self._own_null is not None and labels is not None:
+            labels = torch.where(labels == self.num_classes, self._own_null, labels)
         logits = self.inner(own_tokens, labels)
-        size, last = self.codebook_size, self._first + self.codebook_size
-        if logits.shape[:-1] != masked_tokens.shape or not (logits.shape[-1] == size or logits.shape[-1] >= last):
-            right = (*masked_tokens.shape, size)
+        if not isinstance(logits, Tensor) or not logits.is_floating_point():
+            got = logits.dtype if isinstance(logits, Tensor) else type(logits).__name__
+            raise InputError(f"the generator returned {got}; expected a tensor of logits")
+        columns, size, last = logits.shape[-1], self.codebook_size, self._first + self.codebook_size
+        if logits.shape[:-1] != masked_tokens.shape or not (columns == size or columns >= last):
+            right = f"{(*masked_tokens.shape, size)}, or as many columns as the vocabulary has, {last} or more"
             raise InputError(f"the generator returned logits of shape {tuple(logits.shape)}; expected {right}")
-        return logits if logits.shape[-1] == size else logits[..., self._first : last]
+        return logits if columns == size else logits[..., self._first : last]
 
 
 class _ForeignCritic(_Foreign, TokenCritic):
