@@ -288,16 +288,13 @@ def test_a_generator_without_classes_is_given_no_labels():
     assert sample(generator, ConfidenceScorer(), None, range(3), steps=4).shape == (3, NUM_TOKENS)
 
 
-@pytest.mark.parametrize(
-    "returned", [(None, "NoneType"), (torch.zeros(2, 9, 5).long(), "torch.int64"), ((1, 2), "tuple")]
-)
+@pytest.mark.parametrize("returned", [None, (1, 2)])
 def test_what_is_no_logits_is_refused(returned):
-    value, name = returned
-    generator = as_generator(lambda *_: value, num_tokens=9, codebook_size=CODES, mask_id=CODES)
-    with pytest.raises(InputError, match=f"the generator returned {name}; expected a tensor of logits"):
+    generator = as_generator(lambda *_: returned, num_tokens=9, codebook_size=CODES, mask_id=CODES)
+    with pytest.raises(InputError, match=f"the generator returned a {type(returned).__name__}; expected a tensor"):
         generator(torch.zeros(2, 9, dtype=torch.int64), None)
     with pytest.raises(InputError, match="the generator is a dict; expected a MaskedGenerator, or a callable"):
-        as_generator({})  # pyright: ignore[reportArgumentType]
+        as_generator({})
 
 
 def test_an_adapted_critic_has_what_it_states_and_the_defaults_for_the_rest():

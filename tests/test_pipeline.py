@@ -12,7 +12,7 @@ from tokencritic.pipeline_folder import load_part
 from tokencritic.randomness import candidate_seeds
 from tokencritic.sampling.scorers import CriticScorer
 from tokencritic.sampling.settings import SamplingSettings
-from tokencritic.sampling.starts import edit, refine
+from tokencritic.sampling.starts import edit, refine, sample
 from tokencritic.tokenizers.compact import CompactConfig, CompactTokenizer
 from tokencritic.tokenizers.vqgan import VQGAN, VQGANConfig
 
@@ -26,8 +26,12 @@ def make_tokenizer(**changes):
     return CompactTokenizer(CompactConfig(**{"image_size": 8, "width": 16, "codebook_size": 16, **changes}))
 
 
-def no_classes():
-    return Generator(replace(SIZES, num_classes=0, null_class=False))
+def no_classes(pipe, num_classes=0):
+    """The same with a generator and a critic that have no classes."""
+    torch.manual_seed(1)
+    generator = Generator(replace(SIZES, num_classes=num_classes, null_class=False)).eval()
+    parts = pipe.tokenizer, generator, generator.start_critic().eval(), pipe.classifier
+    return TokenCriticPipeline(*parts, defaults=pipe.defaults)
 
 
 def without_judges(pipe):
@@ -319,6 +323,40 @@ def test_somebody_elses_generator_fits_in(pipe):
         foreign.save_pretrained("never-written")
 
 
+def test_a_model_without_classes_samples_refines_and_edits(pipe, tmp_path):
+    plain = no_classes(pipe)
+    images = plain(num_images_per_label=3, seed=5, output_type="pt")
+    assert images.shape == (3, 1, 8, 8)
+    assert images[1:2].equal(plain(seed=6, output_type="pt"))
+    tokens = plain.sample_tokens(None, range(5, 8))
+    assert images.equal(plain.images(tokens, "pt"))
+    expected = sample(
+        plain.generator, CriticScorer(plain.critic, 0.3), None, range(5, 8), steps=3, temperature=(1.2, 0.8)
+    )
+    assert tokens.equal(expected)
+    assert plain.refine(tokens, seed=2, output_type="pt").shape == images.shape
+    region = torch.tensor([True, False, False, True])
+    edited = plain.sample_tokens(None, 9, plain.defaults, Given(tokens, region=region))
+    assert edited[:, ~region].equal(tokens[:, ~region])
+    assert plain.edit(tokens, region, seed=9, output_type="pt").equal(plain.images(edited, "pt"))
+    ranked = plain(num_images_per_label=2, candidates=3, reject_by="critic", output_type="pt")
+    assert ranked.shape == (2, 1, 8, 8)
+    scores = plain.critic_scores(tokens, None, batch_size=2)
+    torch.testing.assert_close(scores, plain.critic(tokens, None).sigmoid().detach())
+    assert (plain.names(None), plain.relative_costs["generator"]) == ([], 1)
+    plain.save_pretrained(tmp_path / "model")
+    again = TokenCriticPipeline.from_pretrained(tmp_path / "model")
+    assert again(num_images_per_label=3, seed=5, output_type="pt").equal(images)
+
+
+def test_a_model_with_one_class_needs_no_label(pipe):
+    one = no_classes(pipe, num_classes=1)
+    one.classifier = None
+    images = one(num_images_per_label=2, output_type="pt")
+    assert images.equal(one([0, 0], output_type="pt"))
+    assert one.refine(images, output_type="pt").equal(one.refine(images, 0, output_type="pt"))
+
+
 def test_the_tokenizer_of_a_model_or_alone(pipe, tmp_path):
     pipe.save_pretrained(tmp_path / "model")
     vqgan = VQGAN(
@@ -365,7 +403,17 @@ def test_a_damaged_folder_is_named(pipe, tmp_path, change, message):
         (lambda pipe: pipe(3), "class_labels holds 3; expected 0 to 2"),
         (lambda pipe: pipe([1.7]), "class_labels holds 1.7"),
         (lambda pipe: pipe([]), "class_labels is empty"),
-        (lambda pipe: TokenCriticPipeline(pipe.tokenizer, no_classes()), "the generator has no classes"),
+        (lambda pipe: pipe(), "class_labels is missing; the model has 3 classes"),
+        (lambda pipe: pipe.sample_tokens(None, [0]), "labels is None and the model has 3 classes"),
+        (lambda pipe: no_classes(pipe)([1]), r"class_labels is \[1\], and the model has no classes; leave it out"),
+        (lambda pipe: no_classes(pipe).refine(GREY, 1), "class_labels is 1, and the model has no classes"),
+        (lambda pipe: no_classes(pipe).sample_tokens(None, 3), "seeds is one integer; give one seed per image"),
+        (
+            lambda pipe: no_classes(pipe).sample_tokens(torch.tensor([0])),
+            "labels are given and the model has no classes",
+        ),
+        (lambda pipe: no_classes(pipe)(candidates=2), "reject_by is classifier, which ranks by the image's class"),
+        (lambda pipe: no_classes(pipe)(guidance=2.0), "guidance is 2.0 but the generator was made without null_class"),
         (lambda pipe: TokenCriticPipeline(pipe.tokenizer, lambda *_: None), "generator has no attribute num_tokens"),
         (lambda pipe: TokenCriticPipeline(object(), pipe.generator), "tokenizer, a object, has no encode"),
         (lambda pipe: pipe("3"), "class_labels holds 3"),

@@ -116,9 +116,8 @@ class _ForeignGenerator(_Foreign, MaskedGenerator):
         if self._own_null is not None and labels is not None:
             labels = torch.where(labels == self.num_classes, self._own_null, labels)
         logits = self.inner(own_tokens, labels)
-        if not isinstance(logits, Tensor) or not logits.is_floating_point():
-            got = logits.dtype if isinstance(logits, Tensor) else type(logits).__name__
-            raise InputError(f"the generator returned {got}; expected a tensor of logits")
+        if not isinstance(logits, Tensor):
+            raise InputError(f"the generator returned a {type(logits).__name__}; expected a tensor of logits")
         columns, size, last = logits.shape[-1], self.codebook_size, self._first + self.codebook_size
         if logits.shape[:-1] != masked_tokens.shape or not (columns == size or columns >= last):
             right = f"{(*masked_tokens.shape, size)}, or as many columns as the vocabulary has, {last} or more"

@@ -28,7 +28,7 @@ def relative_costs(
 ) -> dict[str, float]:
     """The FLOPs of one evaluation of each network but the tokenizer, by name, in units of the generator's; 1 if it has none."""
     tokens = torch.zeros(1, tokenizer.num_tokens, dtype=torch.int64, device=generator.device)
-    labels = tokens[:, 0]
+    labels = tokens[:, 0] if generator.num_classes else None
     flops = {"generator": count_flops(lambda: generator(tokens, labels))}
     if critic is not None:
         masks = [tokens.bool()] if critic.reads_mask else []

@@ -36,7 +36,8 @@ def export(
     before = {part: load_part(folder, part) for part in KINDS if (folder / part / CONFIG).is_file()}
     own: list[str] = facts.get("class_names", [])
     _, names, defaults = read_pipeline(folder) if (folder / PIPELINE).exists() else ({}, own, SamplingSettings())
-    names, parts = names or own, {**before, name: model}
+    parts = {**before, name: model}
+    names = names or own if _has_classes(parts) else []
     _check_tokens(run, name, facts, model, before, folder)
     _check_sizes(name, own, parts, names)
     missing, notes = [part for part in ("tokenizer", "generator") if part not in parts], []
@@ -91,9 +92,18 @@ def _check_tokens(
         raise InputError(f"{old}; delete {folder / 'inline_critic'}, export again, and train one for this generator")
 
 
+def _has_classes(parts: dict[str, SavedModel]) -> bool:
+    """False if the parts have a generator without classes."""
+    return "generator" not in parts or parts["generator"].num_classes > 0
+
+
 def _check_sizes(name: str, own: list[str], parts: dict[str, SavedModel], class_names: list[str]) -> None:
-    """What a pipeline does not look at: the classes of all parts, and what the classifier sees."""
-    classes = {part: model.num_classes for part, model in parts.items() if part != "tokenizer"}
+    """What a pipeline does not look at: the classes of all parts, and what the classifier sees.
+
+    Images of a generator without classes may be measured with the features of any classifier.
+    """
+    others = {"tokenizer"} if _has_classes(parts) else {"tokenizer", "classifier"}
+    classes = {part: model.num_classes for part, model in parts.items() if part not in others}
     for part, number in classes.items():
         if number != (mine := classes.get(name, number)):
             raise InputError(f"the {name} has {mine} classes and the {part} {number}; they must be equal")
@@ -110,7 +120,7 @@ def _remarks(
     name: str, facts: dict[str, Any], before: dict[str, SavedModel], parts: dict[str, SavedModel], names: list[str]
 ) -> list[str]:
     notes, own, generator = [], facts.get("class_names", []), parts["generator"]
-    if own and own != list(names):
+    if own and own != list(names) and _has_classes(parts):
         notes.append(f"the {name}'s classes are called {own[:3]}...; the folder's names are kept")
     rounded = all(tensor.half().float().equal(tensor) for tensor in generator.state_dict().values())  # by `half`
     if name == "critic" and not rounded and generator.fingerprint() != facts.get("generator"):

@@ -239,10 +239,16 @@ def test_npz(tmp_path: Path, names: tuple[str, str], channels: tuple[int, ...]) 
     assert open_source(file).class_names == ("cat", "dog", "ox", "elk")
 
 
+def test_an_npz_without_labels_has_no_classes(tmp_path: Path) -> None:
+    np.savez(tmp_path / "set.npz", images=np.zeros((2, 4, 4), np.uint8))
+    source = open_source(tmp_path / "set.npz")
+    assert (source.class_names, source.labels.tolist(), len(source)) == ((), [-1, -1], 2)
+
+
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"images": np.zeros((2, 4, 4), np.uint8)}, "has no labels or arr_1; it holds images"),
+        ({"labels": np.zeros(2, int)}, "has no images or arr_0; it holds labels"),
         ({"images": np.zeros((2, 4, 4), np.float32), "labels": np.zeros(2, int)}, "images float32"),
         ({"images": np.zeros((2, 3, 4, 4), np.uint8), "labels": np.zeros(2, int)}, r"images uint8 \(2, 3, 4, 4\)"),
         ({"images": np.zeros((2, 4, 4), np.uint8), "labels": np.zeros(3, int)}, r"labels int64 \(3,\)"),

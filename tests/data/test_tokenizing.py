@@ -327,6 +327,20 @@ def test_a_token_folder_opens_only_whole_and_with_its_tokenizer(tmp_path: Path) 
         TokenArrays.open(tmp_path / "nowhere")
 
 
+def test_images_without_classes(tmp_path: Path) -> None:
+    labelled = array_source()
+    plain = ArraySource(labelled.images, None, (), "x", "train", "x")
+    data = run(tmp_path / "plain", source=plain)
+    assert data.class_names == ()
+    assert data.labels.tolist() == [-1] * 74
+    assert np.array_equal(data.tokens, run(tmp_path / "labelled").tokens)
+    data.pack(tmp_path / "tokens.npz")
+    assert TokenArrays.open(tmp_path / "tokens.npz").class_names == ()
+    np.save(tmp_path / "plain/labels.npy", np.zeros(74, "<i4"))
+    with pytest.raises(InputError, match=r"labels\.npy holds 1; expected integers from 0 to 0"):
+        TokenArrays.open(tmp_path / "plain")
+
+
 def change_facts(**changes: object):
     def change(folder: Path) -> None:
         facts = json.loads((folder / "tokens.json").read_text())

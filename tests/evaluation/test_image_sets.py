@@ -39,6 +39,18 @@ def test_a_folder_that_the_sample_command_wrote(tmp_path):
     assert images.labels.tolist() == [0, 1, 0]
 
 
+@pytest.mark.parametrize("odd", [False, True])
+def test_a_folder_that_the_sample_command_wrote_without_classes(tmp_path, odd):
+    for number in range(3):
+        Image.fromarray(PIXELS[number]).save(tmp_path / f"{number:06}.png")
+    Image.fromarray(PIXELS[3]).save(tmp_path / "grid.png")
+    if odd:  # then they are anybody's images
+        Image.fromarray(PIXELS[4]).save(tmp_path / "holiday.png")
+    images = open_images(tmp_path)
+    assert np.array_equal(images.batch(0, len(images)), PIXELS[:5] if odd else PIXELS[:3])
+    assert images.labels is None
+
+
 def test_class_folders(tmp_path):
     for number in range(4):
         (tmp_path / f"class{number % 2}").mkdir(exist_ok=True)

@@ -76,7 +76,8 @@ class Counted:
             return refine(*parts, tokens, labels, numbers, ratio=refine_ratio, **loop)
 
         ranker = choose_ranker(chosen, self.critic, self.classifier, torch.clone)
-        list(best_of(make, ranker, labels, chosen.candidates, batch_size=1))
+        rank = None if ranker is None else (lambda some, rows: ranker(some, labels[rows]))
+        list(best_of(make, rank, 1, chosen.candidates, batch_size=1))
         return Evaluations(**self.rows)
 
 

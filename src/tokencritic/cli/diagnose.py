@@ -15,8 +15,6 @@ from tokencritic.pretrained import place_of
 def main(arguments: list[str]) -> None:
     given = _parse(arguments)
 
-    import torch
-
     from tokencritic.data.tokens import PACKED, TokenArrays
     from tokencritic.evaluation.diagnosis import held_out_report, held_out_rows, judge, sampling_report, watch
     from tokencritic.evaluation.report import temperature_text
@@ -28,7 +26,7 @@ def main(arguments: list[str]) -> None:
 
     heat = number_or_pair("--proposal_temperature", given.proposal_temperature)
     about = f"held-out images, filled in at {temperature_text(heat)}; {given.num} sampled; seed {given.seed}"
-    seeds, labels = as_seeds(given.seed, given.num), torch.arange(given.num)
+    seeds = as_seeds(given.seed, given.num)
     pipe = load_model(given)
     if pipe.critic is None:
         raise InputError(f"{given.model} has no critic to diagnose")
@@ -48,7 +46,7 @@ def main(arguments: list[str]) -> None:
     held_out = held_out_report(judge(pipe, arrays, rows, given.seed, heat, given.batch_size))
     sampling: dict[str, Any] = {}
     for sampler, settings in chosen.items():
-        steps = watch(pipe, labels % pipe.generator.num_classes, seeds, settings, given.batch_size)
+        steps = watch(pipe, pipe.classes.in_turn(given.num), seeds, settings, given.batch_size)
         made = {"settings": settings.in_effect(has_critic=True), "nfe": pipe.nfe(settings)}
         sampling[sampler] = made | sampling_report(steps)
     facts = {

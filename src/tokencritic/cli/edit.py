@@ -33,12 +33,14 @@ def main(arguments: list[str]) -> None:
         raise InputError("there is nothing to sample; give a --region, or move the image with --shift")
     resampled = tokens_touched(region, tokenizer)
     # The classifier is asked about the image as it was given, whole.
-    asked = given.classes is None
-    labels = pipe.classify(pipe.encode(image)) if asked else pipe.labels(given.classes, called="--classes")
-    labels = labels.expand(given.num) if len(labels) == 1 else labels
-    tokens, names = pipe.encode(moved), pipe.names(labels.tolist())
+    asked = given.classes is None and pipe.generator.num_classes > 1
+    labels = pipe.labels_of(pipe.encode(image), given.classes, called="--classes")
+    if labels is not None and len(labels) == 1:
+        labels = labels.expand(given.num)
+    tokens, names = pipe.encode(moved), pipe.names(labels) or [""] * given.num
     options = {"seed": given.seed, "batch_size": given.batch_size, **settings_of(given)}
-    edited = pipe.edit(tokens.expand(given.num, -1), resampled, labels.tolist(), **options)
+    classes = None if labels is None else labels.tolist()
+    edited = pipe.edit(tokens.expand(given.num, -1), resampled, classes, **options)
 
     folder = Path(given.out)
     folder.mkdir(parents=True, exist_ok=True)

@@ -38,10 +38,9 @@ def main(arguments: list[str]) -> None:
     # One file at a time: photographs are large, what is kept of them is not.
     images = torch.cat([to_images(read_picture(file, str(file)), size, channels) for file in files])
     tokens = pipe.encode(images, given.batch_size)
-    asked = given.classes is None
-    labels = pipe.classify(tokens, given.batch_size) if asked else pipe.labels(given.classes, called="--classes")
-    labels = labels.expand(len(files)) if len(labels) == 1 else labels
-    names = pipe.names(labels.tolist())
+    asked = given.classes is None and pipe.generator.num_classes > 1
+    labels = pipe.labels_of(tokens, given.classes, given.batch_size, called="--classes")
+    names = pipe.names(labels)
     # Of several candidates the chosen one is not traced.
     trace = Trace(MOST_IMAGES) if settings.sampler == "critic" and settings.candidates == 1 else None
     start = Given(tokens, given.ratio)

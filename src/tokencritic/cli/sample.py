@@ -22,6 +22,7 @@ _MOST_IN_GRID = 256
 def main(arguments: list[str]) -> None:
     given = _parse(arguments)
 
+    from tokencritic.data.source import OWN_SAMPLE
     from tokencritic.interop.adm import write_samples
     from tokencritic.pictures.grids import image_grid, save
     from tokencritic.pictures.steps import MOST_IMAGES, run_of, write_steps
@@ -29,15 +30,15 @@ def main(arguments: list[str]) -> None:
 
     pipe = load_model(given)
     settings = pipe.settings(**settings_of(given))
-    classes = pipe.labels(given.classes or list(range(pipe.generator.num_classes)), called="--classes")
-    labels = classes.repeat(-(-given.num // len(classes)))[: given.num]
+    labels = pipe.classes.in_turn(given.num, given.classes, called="--classes")
+    seeds = range(given.seed, given.seed + given.num)
     runs = _traced(given, pipe, settings) if given.trace else []
     hooks: dict[str, Any] = {"batch_size": given.batch_size, "on_step": runs[-1][1] if runs else None}
 
     def batches() -> Iterator[Any]:
         several = given.num * settings.candidates > given.batch_size
         with Progress(given.num, "sampling", "images", shown=several) as progress:
-            for tokens in pipe.token_batches(labels, given.seed, settings, **hooks):
+            for tokens in pipe.token_batches(labels, seeds, settings, **hooks):
                 yield pipe.images(tokens, "pil" if given.format == "png" else "pt", given.batch_size)
                 progress.advance(len(tokens))
 
@@ -45,27 +46,29 @@ def main(arguments: list[str]) -> None:
     made = itertools.chain([next(made)], made)  # whatever is wrong shows before a folder is made
     folder.mkdir(parents=True, exist_ok=True)
     if given.format == "png":
-        files = [f"{given.seed + index:06}_class{label}.png" for index, label in enumerate(labels.tolist())]
+        files = [f"{seed:06}.png" for seed in seeds]
+        if labels is not None:
+            files = [f"{seed:06}_class{label}.png" for seed, label in zip(seeds, labels.tolist(), strict=True)]
         in_grid = []
         for file, image in zip(files, itertools.chain.from_iterable(made), strict=True):
             save(image, folder / file)
             if len(in_grid) < _MOST_IN_GRID:
                 in_grid.append(image)
-        save(image_grid(in_grid, names=pipe.names(labels[: len(in_grid)].tolist())), folder / "grid.png")
-        if others := {path.name for path in folder.glob("*_class*.png")} - {*files}:
+        save(image_grid(in_grid, names=pipe.names(labels)[: len(in_grid)]), folder / "grid.png")
+        if others := {path.name for path in folder.glob("*.png") if OWN_SAMPLE.fullmatch(path.name)} - {*files}:
             print(f"note: {folder} holds {len(others)} images of an earlier run too")
         written = f"{given.num} images and grid.png to {folder}"
     else:
-        write_samples(folder / "samples.npz", made, labels)
+        write_samples(folder / "samples.npz", made, labels, given.num)
         written = f"{given.num} images to {folder / 'samples.npz'}"
     print(f"wrote {written} in {time.perf_counter() - start:.1f} s")
     if runs:
-        first = labels[:MOST_IMAGES]
+        first = None if labels is None else labels[:MOST_IMAGES]
         for baseline, trace in runs[:-1]:
-            pipe.sample_tokens(first, given.seed, baseline, on_step=trace)
+            pipe.sample_tokens(first, seeds[:MOST_IMAGES], baseline, on_step=trace)
         shown = [run_of(one.row(pipe.critic is not None).name, trace, one.probabilities) for one, trace in runs]
         Path(given.trace).parent.mkdir(parents=True, exist_ok=True)
-        write_steps(given.trace, shown, pipe.tokenizer, pipe.names(first.tolist()))
+        write_steps(given.trace, shown, pipe.tokenizer, pipe.names(first))
         print(f"wrote {given.trace}")
 
 

@@ -12,7 +12,9 @@ def main(arguments: list[str]) -> None:
         "MODEL DATA --out FOLDER [OPTIONS]",
     )
     parser.add_argument("model", help="a model folder or Hub id, or the folder of a tokenizer alone")
-    parser.add_argument("data", help="a folder of class folders, idx files, CIFAR-10 in any form, or an .npz")
+    parser.add_argument(
+        "data", help="a folder of class folders or of images, idx files, CIFAR-10 in any form, or an .npz"
+    )
     parser.add_argument("--out", required=True, help="the folder to write")
     parser.add_argument("--split", choices=["train", "test"], default="train")
     parser.add_argument("--crop", choices=["center", "random"], default="center", help="random: RandomResizedCrop")
@@ -41,5 +43,6 @@ def main(arguments: list[str]) -> None:
             return
     for name, reason in arrays.facts["corrupt"].items():
         print(f"skipped {name}: {reason}")
-    about = f"{len(arrays)} images of {arrays.tokens.shape[1]} tokens, {len(arrays.class_names)} classes"
+    classes = f"{len(arrays.class_names)} classes" if arrays.class_names else "without classes"
+    about = f"{len(arrays)} images of {arrays.tokens.shape[1]} tokens, {classes}"
     print(f"wrote {given.out}: {about}")

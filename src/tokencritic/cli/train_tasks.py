@@ -56,7 +56,9 @@ def _tokenizer(settings: Any, preset: Any, given: Namespace) -> Task:
 
 def _generator(settings: Any, preset: Any, given: Namespace) -> Task:
     arrays = TokenArrays.open(given.data)
-    config = follow(settings.model, preset.model, sizes_of(arrays), "the tokens'")
+    # A generator may leave the classes out: without them it learns from the tokens alone.
+    sizes = sizes_of(arrays) | ({} if settings.model.num_classes else {"num_classes": 0})
+    config = follow(settings.model, preset.model, sizes, "the tokens'")
     tokenizer = load_part(given.tokenizer, "tokenizer") if given.tokenizer else None
     return GeneratorTask(Generator(config), arrays, settings.objective, tokenizer, settings.training.seed)
 
@@ -114,6 +116,8 @@ def _inline_critic(settings: Any, preset: Any, given: Namespace) -> Task:
 
 def _classifier(settings: Any, preset: Any, given: Namespace) -> Task:
     source = open_source(given.data)
+    if not source.class_names:
+        raise InputError(f"--data {given.data} holds images without classes; a classifier needs their classes")
     sizes = {"channels": source.channels, "num_classes": len(source.class_names)}
     config = follow(settings.model, preset.model, sizes, "the images'")
     images = _images(source, config, settings)

@@ -19,14 +19,15 @@ Split = Literal["train", "test"]
 _LOOKED_AT = 16  # images of a source that are opened to see whether any of them has colours
 _SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".jp2")
 _SPLITS = {"train": ("train",), "test": ("val", "validation", "valid", "test")}
-_OWN_SAMPLE = re.compile(r"\d+_class(\d+)\.png")  # as `token-critic sample` names its images
+OWN_SAMPLE = re.compile(r"\d+(?:_class(\d+))?\.png")  # as `token-critic sample` names its images
 
 
 class Source(ABC):
-    """Labelled images by number.
+    """Images by number.
 
     images: all of them, uint8 (n, h, w, c), or None where each is decoded when it is asked for. labels: (n,) int64, -1 where
-    they are not known. corrupt: the files met so far that cannot be decoded, and why. max_corrupt: how many are let pass.
+    they are not known. class_names: empty for images without classes, whose labels are all -1. corrupt: the files met so far
+    that cannot be decoded, and why. max_corrupt: how many are let pass.
     """
 
     images: np.ndarray | None = None
@@ -63,19 +64,28 @@ class Source(ABC):
 class ArraySource(Source):
     """Images of one size in an array.
 
-    images: uint8 (n, h, w, c) with c of 1 or 3, or (n, h, w). labels: integers (n,), below `len(class_names)`.
-    kind and split are facts of the source; `place` appears in errors only.
+    images: uint8 (n, h, w, c) with c of 1 or 3, or (n, h, w). labels: integers (n,), below `len(class_names)`; None for images
+    without classes. kind and split are facts of the source; `place` appears in errors only.
     """
 
     images: np.ndarray
 
     def __init__(
-        self, images: np.ndarray, labels: np.ndarray, class_names: tuple[str, ...], kind: str, split: str, place: str
+        self,
+        images: np.ndarray,
+        labels: np.ndarray | None,
+        class_names: tuple[str, ...],
+        kind: str,
+        split: str,
+        place: str,
     ) -> None:
         if images.ndim == 3:
             images = images[..., None]
         check_arrays(place, images.dtype, images.shape, labels)
-        check_range(f"{place}: labels", labels, len(class_names))
+        if labels is None:
+            labels = np.full(len(images), -1)
+        else:
+            check_range(f"{place}: labels", labels, len(class_names))
         super().__init__(class_names, labels.astype(np.int64))
         self.images = images  # pyright: ignore[reportIncompatibleVariableOverride]
         self.kind, self.split = kind, split
@@ -126,29 +136,41 @@ class FolderSource(Source):
 
 
 def open_class_folders(path: Path, split: str, max_corrupt: int) -> FolderSource:
-    """Class folders in sorted order give the labels; files of a class come in sorted order of their names."""
+    """Class folders in sorted order give the labels; files of a class come in sorted order of their names.
+
+    Images in a folder without class folders have no classes.
+    """
     folder = _split_folder(path, split)
     classes = _class_folders(folder)
-    if not classes:
-        raise InputError(f"{folder} has no class folders; expected one folder of images per class")
-    files = [_image_files(folder, name) for name in classes]
-    for name, found in zip(classes, files, strict=True):
-        if not found:
-            raise InputError(f"{folder / name} holds no image; remove the class folder or fill it")
-    labels = np.repeat(np.arange(len(classes), dtype=np.int64), [len(found) for found in files])
-    source = FolderSource(folder, [file for found in files for file in found], labels, tuple(classes), split)
+    if classes:
+        files = [_image_files(folder, name) for name in classes]
+        for name, found in zip(classes, files, strict=True):
+            if not found:
+                raise InputError(f"{folder / name} holds no image; remove the class folder or fill it")
+        labels = np.repeat(np.arange(len(classes), dtype=np.int64), [len(found) for found in files])
+        source = FolderSource(folder, [file for found in files for file in found], labels, tuple(classes), split)
+    else:
+        files = _images_in(folder)
+        if not files:
+            raise InputError(f"{folder} has no class folders and no images; expected one folder per class, or images")
+        source = FolderSource(folder, files, np.full(len(files), -1, np.int64), (), split)
     source.max_corrupt = max_corrupt
     return source
 
 
 def open_flat_folder(folder: Path) -> FolderSource:
     """Images in a folder without class folders. Labels are known of what `token-critic sample` wrote, -1 of others."""
-    names = sorted(path.name for path in folder.iterdir() if path.suffix.lower() in _SUFFIXES and path.is_file())
+    names = _images_in(folder)
     if not names:
         raise InputError(f"{folder} holds no image; expected a model folder, images, or class folders of images")
-    own = [name for name in names if _OWN_SAMPLE.fullmatch(name)]  # the grid beside them is none of them
-    labels = [int(_OWN_SAMPLE.sub(r"\1", name)) for name in own] or [-1] * len(names)
-    return FolderSource(folder, own or names, np.array(labels, np.int64), ())
+    own = [match for name in names if (match := OWN_SAMPLE.fullmatch(name))]
+    labelled = [match for match in own if match[1] is not None]
+    if labelled:
+        files, labels = [match[0] for match in labelled], [int(match[1]) for match in labelled]
+    else:  # without classes too, the grid beside the samples is none of them
+        files = [match[0] for match in own] if {*names} - {match[0] for match in own} == {"grid.png"} else names
+        labels = [-1] * len(files)
+    return FolderSource(folder, files, np.array(labels, np.int64), ())
 
 
 def to_picture(pixels: np.ndarray) -> Image.Image:
@@ -216,6 +238,12 @@ def _split_folder(folder: Path, split: str) -> Path:
 def _class_folders(folder: Path) -> list[str]:
     entries = folder.iterdir() if folder.is_dir() else ()
     return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+
+
+def _images_in(folder: Path) -> list[str]:
+    """The names of the images that lie in the folder itself, sorted."""
+    images = (path for path in folder.iterdir() if path.suffix.lower() in _SUFFIXES and path.name[0] != ".")
+    return sorted(path.name for path in images if path.is_file())
 
 
 def _image_files(folder: Path, name: str) -> list[str]:

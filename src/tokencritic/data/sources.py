@@ -1,4 +1,4 @@
-"""Opening an image source: a folder of class folders, idx files, CIFAR-10 in three forms, or an .npz of arrays."""
+"""Opening an image source: a folder of class folders or of images, idx files, CIFAR-10 in three forms, or an .npz."""
 
 import gzip
 import hashlib
@@ -38,8 +38,8 @@ _PIXELS = 32 * 32
 def open_source(path: str | Path, split: Split = "train", *, max_corrupt: int = 10) -> Source:
     """Open what the path holds.
 
-    path: a folder of class folders (with or without train and val folders above them), of idx files, of CIFAR-10 in any
-    of its forms, or an .npz file. A path that holds one set only is opened as "train".
+    path: a folder of class folders (with or without train and val folders above them), of images without classes, of idx files,
+    of CIFAR-10 in any of its forms, or an .npz file. A path that holds one set only is opened as "train".
     max_corrupt: how many files that cannot be decoded are skipped before it is an error.
     """
     path = Path(path)
@@ -67,12 +67,18 @@ def has_known_files(folder: Path) -> bool:
 
 
 def _open_npz(file: Path, split: str) -> ArraySource:
-    """`images` or `arr_0`: uint8 (n, h, w[, c]); `labels` or `arr_1`: integers (n,); `class_names`: optional strings."""
+    """`images` or `arr_0`: uint8 (n, h, w[, c]); `labels` or `arr_1`: integers (n,), or neither for images without classes.
+
+    `class_names`: optional strings.
+    """
     with arrays_of(file) as arrays:
-        images, labels = (_take(file, arrays, names) for names in (("images", "arr_0"), ("labels", "arr_1")))
+        images = _take(file, arrays, ("images", "arr_0"))
+        labels = arrays.get("labels", arrays.get("arr_1"))
         names = arrays.get("class_names")
     if names is not None and (names.ndim != 1 or names.dtype.kind != "U"):
         raise InputError(f"{file} holds class_names {names.dtype} {names.shape}; expected a list of strings")
+    if labels is None:
+        return ArraySource(images, None, (), "npz", split, str(file))
     class_names = _numbered_classes(labels) if names is None else tuple(names.tolist())
     return ArraySource(images, labels, class_names, "npz", split, str(file))
 

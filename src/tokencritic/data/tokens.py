@@ -28,7 +28,8 @@ CROPS = "passes"  # the stored name of how many rows each image has
 
 @dataclass(frozen=True, eq=False)
 class TokenArrays:
-    """Tokenized images. tokens: uint16 (rows, n), below `codebook_size`. labels: int32 (rows,), below the class count.
+    """Tokenized images. tokens: uint16 (rows, n), below `codebook_size`. labels: int32 (rows,), below the class count; all -1
+    for images without classes, whose class_names are empty.
 
     facts: the whole JSON, with the crop policy, the counts and the facts of the image source.
     """
@@ -65,7 +66,8 @@ class TokenArrays:
             )
         names, size, (height, width) = tuple(facts["class_names"]), facts["codebook_size"], facts["grid"]
         _check(tokens_file, tokens, TOKEN_TYPE, (facts["rows"], height * width), size)
-        _check(labels_file, labels, LABEL_TYPE, (facts["rows"],), len(names))
+        # Without classes they are -1.
+        _check(labels_file, labels if names else labels + 1, LABEL_TYPE, (facts["rows"],), len(names) or 1)
         return cls(tokens, np.array(labels), made_with, size, (height, width), names, facts)
 
     def pack(self, file: Path) -> None:

@@ -77,7 +77,8 @@ def judge(
     with evaluating(*pipe.critic.networks), Progress(len(rows), "judging held-out images", "images") as progress:
         for part in rows.split(batch_size):
             tokens, labels, seeds = read_rows(arrays, part, None, seed, pipe.device)
-            found = critic_loss(pipe.critic, pipe.generator, tokens, labels, seeds, temperature=temperature)
+            known = labels if pipe.generator.num_classes else None
+            found = critic_loss(pipe.critic, pipe.generator, tokens, known, seeds, temperature=temperature)
             unchanged, log_probs = found.proposal.tokens == tokens, found.proposal.log_probs()
             parts.append([value.cpu() for value in (found.logits.float(), found.mask, unchanged, log_probs)])
             progress.advance(len(part))
@@ -182,24 +183,26 @@ def step_sums(steps: Sequence[TraceStep], scores: Sequence[Tensor]) -> list[Step
 
 @torch.no_grad()
 def watch(
-    pipe: TokenCriticPipeline, labels: Tensor, seeds: Tensor, settings: SamplingSettings, batch_size: int = 64
+    pipe: TokenCriticPipeline, labels: Tensor | None, seeds: Tensor, settings: SamplingSettings, batch_size: int = 64
 ) -> dict[int, StepSums]:
     """Sample images without rejection by a model with a critic, and sum up each step, by its index.
 
-    labels, seeds: (b,). The critic scores every proposal once more than sampling needs, the last one too.
+    labels: (b,), or None without classes. seeds: (b,). The critic scores every proposal once more than sampling needs, the
+    last one too.
     """
     assert pipe.critic is not None
     what, scorer, device = f"watching {settings.row(True).name}", CriticScorer(pipe.critic), pipe.device
     batches: dict[int, list[StepSums]] = {}
-    with evaluating(*scorer.networks), Progress(len(labels), what, "images") as progress:
-        for part, part_seeds in zip(labels.split(batch_size), seeds.split(batch_size), strict=True):
-            trace, here = Trace(), part.to(device)
-            pipe.sample_tokens(part, part_seeds, settings, batch_size=batch_size, on_step=trace)
-            made = (Proposal(one.proposal.to(device), one.sampled.to(device), here, here) for one in trace.steps)
+    with evaluating(*scorer.networks), Progress(len(seeds), what, "images") as progress:
+        for rows in torch.arange(len(seeds)).split(batch_size):
+            trace, part = Trace(), None if labels is None else labels[rows]
+            pipe.sample_tokens(part, seeds[rows], settings, batch_size=batch_size, on_step=trace)
+            here, unused = None if part is None else part.to(device), seeds[rows].to(device)
+            made = (Proposal(one.proposal.to(device), one.sampled.to(device), here, unused) for one in trace.steps)
             found = step_sums(trace.steps, [scorer.score(proposal).cpu() for proposal in made])
             for step, sums in zip(trace.steps, found, strict=True):
                 batches.setdefault(step.index, []).append(sums)
-            progress.advance(len(part))
+            progress.advance(len(rows))
     return {index: StepSums(*map(sum, zip(*sums, strict=True))) for index, sums in batches.items()}  # pyright: ignore[reportArgumentType]
 
 

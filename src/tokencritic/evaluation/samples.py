@@ -39,7 +39,7 @@ class Refinement:
 class SampleSets:
     """How a model's images are made to be measured: `seed_sets` sets of `num` images each, kept in the folder `cache`.
 
-    seed: of the first image. The classes take turns.
+    seed: of the first image. The classes take turns, if there are any.
     """
 
     pipe: TokenCriticPipeline
@@ -70,7 +70,7 @@ class SampleSets:
 def check_settings(pipe: TokenCriticPipeline, settings: SamplingSettings) -> None:
     """Make one image in one step: what a model cannot do is found before hours are spent."""
     settings.check_critic_window(pipe.tokenizer.num_tokens, pipe.critic is not None)
-    pipe.sample_tokens(torch.zeros(1, dtype=torch.int64), 0, dataclasses.replace(settings, steps=1))
+    pipe.sample_tokens(pipe.classes.in_turn(1), [0], dataclasses.replace(settings, steps=1))
 
 
 class ModelSamples(ImageSet):
@@ -97,7 +97,8 @@ class ModelSamples(ImageSet):
         elif settings.candidates > 1:
             single, numbers = dataclasses.replace(settings, candidates=1), range(settings.candidates)
             self._sources = [ModelSamples(sets, single, seed, num, candidate=number) for number in numbers]
-        self.labels = np.arange(num) % self.pipe.generator.num_classes
+        labels = self.pipe.classes.in_turn(num)
+        self.labels = None if labels is None else labels.numpy()
         self.image_size = (self.pipe.tokenizer.image_size, self.pipe.tokenizer.image_size)
         has_critic, found = self.pipe.critic is not None, sets.fingerprints
         how: dict[str, Any] = {"settings": settings.in_effect(has_critic), "seed": seed, "candidate": candidate}
@@ -153,8 +154,7 @@ class ModelSamples(ImageSet):
         return torch.from_numpy(tokens.astype(np.int64))
 
     def _make(self, rows: range) -> ChunkArrays:
-        assert self.labels is not None
-        labels = torch.from_numpy(self.labels[rows.start : rows.stop])
+        labels = None if self.labels is None else torch.from_numpy(self.labels[rows.start : rows.stop])
         seeds = candidate_seeds(torch.arange(self._seed + rows.start, self._seed + rows.stop), self._candidate)
         given = [source._tokens(rows) for source in self._sources]
         start, settings, refined = time.perf_counter(), self.settings, None

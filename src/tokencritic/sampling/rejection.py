@@ -18,31 +18,34 @@ from tokencritic.sampling.settings import SamplingSettings
 SampleRows = Callable[[Tensor, Tensor], Tensor]
 """Samples candidates: rows (b,), the numbers of their images, and which candidate of its image each is, (b,) -> (b, n)."""
 
-Ranker = Callable[[Tensor, Tensor], Tensor]
-"""Ranks images: complete tokens (b, n) and labels (b,) -> (b,), higher = better, each image judged by itself."""
+RankRows = Callable[[Tensor, Tensor], Tensor]
+"""Ranks candidates: their tokens (b, n), and rows (b,), the numbers of their images -> (b,), higher = better."""
+
+Ranker = Callable[[Tensor, Tensor | None], Tensor]
+"""Ranks images: complete tokens (b, n) and labels (b,) or None -> (b,), higher = better, each image judged by itself."""
 
 
 @torch.no_grad()
 def best_of(
-    sample_rows: SampleRows, rank: Ranker | None, labels: Tensor, candidates: int, batch_size: int
+    sample_rows: SampleRows, rank_rows: RankRows | None, count: int, candidates: int, batch_size: int
 ) -> Iterator[Tensor]:
     """For each image the best of `candidates` samples, the first of equals, in batches of tokens (b, n) on the CPU.
 
-    sample_rows: a candidate's tokens must depend on its row and number alone. rank: None if there is one candidate.
-    labels: (b,) int64. batch_size: how many candidates are sampled and ranked at a time; it changes no result.
+    sample_rows: a candidate's tokens must depend on its row and number alone. rank_rows: None if there is one candidate.
+    count: of images. batch_size: how many candidates are sampled and ranked at a time; it changes no result.
     Memory holds `batch_size` candidates, or all those of one image.
     """
     check_at_least(1, candidates=candidates, batch_size=batch_size)
-    if rank is None and candidates > 1:
+    if rank_rows is None and candidates > 1:
         raise InputError(f"candidates is {candidates}; it must be 1 without a ranker")
-    for images in torch.arange(len(labels)).split(max(1, batch_size // candidates)):
+    for images in torch.arange(count).split(max(1, batch_size // candidates)):
         rows, numbers = images.repeat_interleave(candidates), torch.arange(candidates).repeat(len(images))
         tokens, ranks = [], []
         for part, part_numbers in zip(rows.split(batch_size), numbers.split(batch_size), strict=True):
             sampled = sample_rows(part, part_numbers)
             tokens.append(sampled.cpu())
-            if rank is not None and candidates > 1:
-                ranks.append(_check_ranks(rank(sampled, labels[part].to(sampled.device)), len(part)))
+            if rank_rows is not None and candidates > 1:
+                ranks.append(_check_ranks(rank_rows(sampled, part), len(part)))
         chosen = torch.cat(ranks).view(-1, candidates).argmax(dim=1) if ranks else 0
         yield torch.cat(tokens)[chosen + candidates * torch.arange(len(images))]
 
@@ -61,7 +64,9 @@ class ClassifierRanker:
     classifier: ImageClassifier
     decode: Callable[[Tensor], Tensor]
 
-    def __call__(self, tokens: Tensor, labels: Tensor) -> Tensor:
+    def __call__(self, tokens: Tensor, labels: Tensor | None) -> Tensor:
+        if labels is None:
+            raise InputError("reject_by is classifier, which ranks by the image's class, and there are no classes")
         logits = self.classifier.classify(self.decode(tokens))
         if logits.ndim != 2 or len(logits) != len(tokens) or logits.shape[1] <= int(labels.max()):
             expected = f"({len(tokens)}, classes), with more than {int(labels.max())} classes"
@@ -76,7 +81,7 @@ class CriticRanker:
 
     critic: TokenCritic
 
-    def __call__(self, tokens: Tensor, labels: Tensor) -> Tensor:
+    def __call__(self, tokens: Tensor, labels: Tensor | None) -> Tensor:
         with evaluating(*self.critic.networks):
             return CriticScorer(self.critic).score(Proposal.given(tokens, labels)).double().mean(dim=1)
 

@@ -106,7 +106,8 @@ class TokenTask(Task):
     def facts(self) -> dict[str, Any]:
         arrays = self.arrays
         tokens = hashlib.sha256(json.dumps(arrays.facts, sort_keys=True).encode()).hexdigest()
-        made_with = {"tokenizer_fingerprint": arrays.tokenizer_fingerprint, "class_names": list(arrays.class_names)}
+        names = list(arrays.class_names) if self.model.num_classes else []
+        made_with = {"tokenizer_fingerprint": arrays.tokenizer_fingerprint, "class_names": names}
         return super().facts() | {"tokens": tokens, **made_with}
 
 

@@ -1,0 +1,171 @@
+"""The parts of a model as one thing: whether they fit, where they are, and the ways between images, tokens and classes."""
+
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import torch
+from torch import Tensor
+
+from tokencritic.adapters import as_classifier, as_critic, as_generator, as_tokenizer
+from tokencritic.class_labels import Classes, ClassLabels
+from tokencritic.contracts import FeatureCritic, Proposal, evaluating
+from tokencritic.cost import relative_costs
+from tokencritic.errors import InputError, check_at_least
+from tokencritic.image_forms import to_images, to_pil
+from tokencritic.pipeline_folder import KINDS
+from tokencritic.sampling.scorers import CriticScorer, InlineScorer
+from tokencritic.sampling.settings import ModelSettings, SamplingSettings
+
+OutputType = Literal["pil", "pt", "np"]
+
+
+class ModelParts:
+    """A tokenizer and a generator, and what else a model has.
+
+    tokenizer, generator, and critic, classifier, inline_critic or None: by the contracts of `contracts.py`, or plain objects
+    that `adapters.py` makes whole. class_names: one per class, or none at all. defaults: how to sample unless a call says
+    otherwise. folder: where the model lies, with what tuning found for it.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Any,
+        generator: Any,
+        critic: Any | None = None,
+        classifier: Any | None = None,
+        class_names: Sequence[str] = (),
+        defaults: SamplingSettings | None = None,
+        folder: Path | None = None,
+        inline_critic: Any | None = None,
+    ) -> None:
+        self.tokenizer, self.generator = as_tokenizer(tokenizer), as_generator(generator)
+        self.critic = None if critic is None else as_critic(critic)
+        self.classifier = None if classifier is None else as_classifier(classifier)
+        self.inline_critic: FeatureCritic | None = inline_critic
+        if inline_critic is not None:
+            InlineScorer(inline_critic).critic.check(self.generator, weights=True)
+        self.class_names = tuple(class_names)
+        sampler = "inline" if critic is None and inline_critic is not None else None
+        self.defaults, self.folder = defaults or SamplingSettings(sampler), folder
+        for name, part in (("generator", self.generator), ("critic", self.critic)):
+            if part is not None:
+                _check_size(name, "num_tokens", part.num_tokens, self.tokenizer.num_tokens)
+                _check_size(name, "codebook_size", part.codebook_size, self.tokenizer.codebook_size)
+        Classes(self.generator.num_classes, self.class_names)  # raises what is wrong with the names
+
+    @property
+    def classes(self) -> Classes:
+        """The classes: how many, and how they are called."""
+        return Classes(self.generator.num_classes, self.class_names)
+
+    @property
+    def parts(self) -> dict[str, Any]:
+        """The parts that are there, by name."""
+        return {name: part for name in KINDS if (part := vars(self)[name]) is not None}
+
+    @property
+    def device(self) -> torch.device:
+        return self.generator.device
+
+    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Self:
+        """Move the parts, in place; in half precision scores, softmax and samples stay float32."""
+        for part in self.parts.values():
+            for network in part.networks:
+                network.to(device=device, dtype=dtype)
+        return self
+
+    @property
+    def sampling(self) -> ModelSettings:
+        """The model's settings: its defaults, what tuning found, and how changes join them."""
+        parts = self.critic is not None, self.folder, self.inline_critic is not None
+        return ModelSettings(self.defaults, self.tokenizer.num_tokens, *parts)
+
+    def nfe(self, settings: SamplingSettings, refine_ratio: float | None = None) -> int:
+        """Network evaluations per image, see `SamplingSettings.nfe`."""
+        return settings.nfe(self.tokenizer.num_tokens, self.critic is not None, refine_ratio)
+
+    def cost(self, settings: SamplingSettings, refine_ratio: float | None = None) -> float:
+        """FLOPs per image in units of one generator evaluation: the evaluations of all networks, each by its size.
+
+        A network counts as if it were evaluated at all tokens. Decoding is not counted.
+        """
+        found = settings.evaluations(self.tokenizer.num_tokens, self.critic is not None, refine_ratio)
+        return sum(count * self.relative_costs.get(name, 0.0) for name, count in found._asdict().items())
+
+    @cached_property
+    def relative_costs(self) -> dict[str, float]:
+        """The FLOPs of one evaluation of each network but the tokenizer, by name, in units of the generator's."""
+        return relative_costs(self.tokenizer, self.generator, self.critic, self.inline_critic, self.classifier)
+
+    def labels(self, class_labels: ClassLabels | None, num_images_per_label: int = 1) -> Tensor | None:
+        """Numbers or names -> (b,) int64, each repeated; None for a model without classes."""
+        check_at_least(1, num_images_per_label=num_images_per_label)
+        labels = self.classes.labels(class_labels)
+        return None if labels is None else labels.repeat_interleave(num_images_per_label)
+
+    def labels_of(
+        self, tokens: Tensor, class_labels: ClassLabels | None, batch_size: int = 64, called: str = "class_labels"
+    ) -> Tensor | None:
+        """The classes of given images, tokens (b, n): (b,) int64, or None for a model without classes.
+
+        class_labels: one per image, or one for all; None asks the pipeline's classifier, if there are several classes.
+        """
+        if class_labels is None and self.generator.num_classes > 1:
+            return self.classify(tokens, batch_size)
+        labels = self.classes.labels(class_labels, called)
+        return labels if labels is None or len(labels) > 1 else labels.expand(len(tokens))
+
+    def names(self, labels: Iterable[int] | Tensor | None) -> list[str]:
+        """The classes by name, see `Classes.names_of`."""
+        return self.classes.names_of(labels)
+
+    def classify(self, tokens: Tensor, batch_size: int = 64) -> Tensor:
+        """tokens: (b, n). The classes that the pipeline's classifier finds likeliest: (b,) int64 on the CPU."""
+        if self.classifier is None:
+            raise InputError("no classes are given and the model has no classifier to ask; give the images' classes")
+        images = self.images(tokens, "pt", batch_size)
+        logits = [self.classifier.classify(part) for part in images.split(batch_size)]
+        return torch.cat(logits).argmax(dim=1).cpu()
+
+    @torch.no_grad()
+    def critic_scores(self, tokens: Tensor, labels: Tensor | None, batch_size: int = 64) -> Tensor:
+        """The critic's probability that each token is an original, without noise: (b, n) float on the CPU."""
+        if self.critic is None:
+            raise InputError("the model has no critic")
+        scorer, scores = CriticScorer(self.critic), []
+        for rows in torch.arange(len(tokens)).split(batch_size):
+            their = None if labels is None else labels[rows].to(self.device)
+            with evaluating(*scorer.networks):
+                scores.append(scorer.score(Proposal.given(tokens[rows].to(self.device), their)).cpu())
+        return torch.cat(scores)
+
+    @torch.no_grad()
+    def encode(self, images: Any, batch_size: int = 64) -> Tensor:
+        """Images to tokens (b, n) on the CPU.
+
+        images: a picture in mode L or RGB, a list of them, or an array uint8 (b, h, w, c), whose middle square is resized; or
+        floats in [0, 1] of the tokenizer's size, an array (b, h, w, c) or a tensor (b, c, h, w).
+        """
+        check_at_least(1, batch_size=batch_size)
+        parts = to_images(images, self.tokenizer.image_size, self.tokenizer.channels).split(batch_size)
+        return torch.cat([self.tokenizer.encode(part.to(self.device)).cpu() for part in parts])
+
+    @torch.no_grad()
+    def images(self, tokens: Tensor, output_type: OutputType = "pil", batch_size: int = 64) -> Any:
+        """tokens: (b, n). Returns images as `__call__` does."""
+        if output_type not in ("pil", "pt", "np"):
+            raise InputError(f"output_type is {output_type!r}; choose pil, pt or np")
+        images = torch.cat(
+            [self.tokenizer.decode(part.to(self.device)).float().cpu() for part in tokens.split(batch_size)]
+        )
+        if output_type == "pt":
+            return images
+        arrays = images.permute(0, 2, 3, 1).numpy()
+        return arrays if output_type == "np" else [to_pil(array) for array in arrays]
+
+
+def _check_size(part: str, name: str, theirs: int | None, ours: int) -> None:
+    if theirs not in (None, ours):
+        raise InputError(f"the {part}'s {name} is {theirs} but the tokenizer's is {ours}; they must be equal")
