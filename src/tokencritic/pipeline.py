@@ -24,6 +24,7 @@ from tokencritic.sampling.rejection import Ranker, RankRows, best_of, choose_ran
 from tokencritic.sampling.scorers import Judges, make_scorer
 from tokencritic.sampling.settings import REFINEMENT_RATIO, SamplingSettings
 from tokencritic.sampling.starts import Seeds, edit, refine, sample
+from tokencritic.schedules import SCHEDULES
 
 
 @dataclass(frozen=True)
@@ -136,8 +137,10 @@ class TokenCriticPipeline(ModelParts):
         classifier = self.classifier if reject_with is None else as_classifier(reject_with)
         ranker = choose_ranker(settings, self.critic, classifier, self.tokenizer.decode)
         judges = Judges(self.critic, self.inline_critic, self.tokenizer.grid)
-        parts = guided(self.generator, settings.guidance), make_scorer(settings, judges)
-        options: dict[str, Any] = {"steps": settings.steps, "temperature": settings.temperature, "on_step": on_step}
+        guidance, schedule = settings.guidance_over_steps(), SCHEDULES[settings.schedule]
+        parts = guided(self.generator, guidance, schedule), make_scorer(settings, judges)
+        options: dict[str, Any] = {name: vars(settings)[name] for name in ("steps", "temperature", "schedule")}
+        options["on_step"] = on_step
 
         all_seeds = torch.stack([candidate_seeds(seeds, number) for number in range(settings.candidates)])
 
