@@ -1,6 +1,7 @@
 """The base classes and their defaults, and the adapters that make whole parts of plain callables."""
 
 import dataclasses
+import importlib
 from types import SimpleNamespace
 
 import pytest
@@ -237,7 +238,7 @@ def test_logits_that_end_before_the_last_code_are_refused():
 
 @pytest.mark.parametrize("null", [{"null_class": True}, {"null_label": -7}, {"null_class": True, "null_label": 2024}])
 def test_a_null_class_of_its_own_guides_as_ours_does(null):
-    own_null, ours, (tokens, mask) = null.get("null_label", CLASSES), GuidableGenerator(), masked()
+    own_null, ours, (tokens, _) = null.get("null_label", CLASSES), GuidableGenerator(), masked()
 
     def stranger(tokens, labels):
         assert set(labels.tolist()) <= {own_null, *range(CLASSES)}
@@ -363,8 +364,60 @@ def test_an_adapted_part_keeps_its_own_device_and_fingerprint():
     part = as_critic(stated)
     assert part.device == torch.device("meta")
     assert part.fingerprint() == "abc"
-    with pytest.raises(InputError, match="has no fingerprint"):
+    with pytest.raises(
+        InputError, match=r"the function has no fingerprint, .*; make it a torch module, or give it a meth"
+    ):
         as_critic(lambda *_: None).fingerprint()
+    assert as_critic(lambda *_: None).identity() == "function"
+
+
+def test_a_torch_module_is_known_by_its_weights_attributes_and_source():
+    class Scaled(nn.Linear):
+        scale = 2.0
+
+    def made(seed=0, **attributes):
+        torch.manual_seed(seed)
+        network = Scaled(2, 2)
+        vars(network).update(attributes)
+        return as_critic(network)
+
+    first = made()
+    assert first.fingerprint() == made().fingerprint() != first.identity() == made().identity()
+    first.inner.eval()
+    assert first.fingerprint() == made().fingerprint()  # the mode changes with every evaluation
+    others = [made(seed=1), made(scale=3.0), as_critic(nn.Linear(2, 2)), made(name="other")]
+    assert len({one.fingerprint() for one in (first, *others)}) == 5
+    assert len({one.identity() for one in (first, *others)}) == 5
+
+
+def test_a_change_of_the_code_is_another_fingerprint_of_the_same_network(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    source = "from torch import nn\nclass Net(nn.Linear):\n    pass\n"
+    (tmp_path / "net_of_the_test.py").write_text(source)
+    network = as_critic(importlib.import_module("net_of_the_test").Net(2, 2))
+    before = network.fingerprint(), network.identity()
+    (tmp_path / "net_of_the_test.py").write_text(source + "# changed\n")
+    assert network.fingerprint() != before[0]
+    assert network.identity() == before[1]
+
+
+def test_a_generator_that_lacks_what_has_no_default_is_refused():
+    class Unsized(MaskedGenerator):
+        num_tokens, mask_id = 4, 3
+
+    with pytest.raises(
+        InputError, match="the generator, a Unsized, has no codebook_size; set it as MaskedGenerator says"
+    ):
+        as_generator(Unsized())
+
+    class Shadowed(MaskedGenerator, nn.Module):
+        num_tokens, codebook_size, mask_id = 4, 3, 3
+
+        def forward(self, tokens, labels):
+            return torch.zeros(*tokens.shape, 3)
+
+    with pytest.raises(InputError, match=r"the generator, a Shadowed, has no __call__; define it; a torch module is"):
+        as_generator(Shadowed())
 
 
 def test_our_models_are_by_the_contracts():

@@ -8,7 +8,8 @@ from PIL import Image
 
 from tokencritic import Generator, Given, InputError, TokenCriticPipeline, TransformerConfig, as_generator
 from tokencritic.models.classifier import Classifier, ClassifierConfig
-from tokencritic.pipeline_folder import load_part
+from tokencritic.models.inline_critic import InlineCritic, InlineCriticConfig
+from tokencritic.pipeline_folder import load_critic, load_part
 from tokencritic.randomness import candidate_seeds
 from tokencritic.sampling.scorers import CriticScorer
 from tokencritic.sampling.settings import SamplingSettings
@@ -347,6 +348,28 @@ def test_a_model_without_classes_samples_refines_and_edits(pipe, tmp_path):
     plain.save_pretrained(tmp_path / "model")
     again = TokenCriticPipeline.from_pretrained(tmp_path / "model")
     assert again(num_images_per_label=3, seed=5, output_type="pt").equal(images)
+
+
+def test_another_critic_is_sampled_with_by_default(pipe, tmp_path):
+    config = InlineCriticConfig(4, 16, 3, 1, SIZES.width, pipe.generator.identity(), 8, 1, 2, 16)
+    with_inline = pipe.with_critic(inline_critic=InlineCritic(config).eval())
+    assert (with_inline.defaults.sampler, with_inline.critic) == ("inline", pipe.critic)
+    other = pipe.generator.start_critic().eval()
+    again = with_inline.with_critic(critic=other)
+    assert (again.defaults.sampler, again.critic, again.class_names) == ("critic", other, NAMES)
+    assert again.inline_critic is with_inline.inline_critic
+    with_inline.save_pretrained(tmp_path / "both")
+    with_inline.inline_critic.save_pretrained(tmp_path / "alone")
+    without_judges(pipe).save_pretrained(tmp_path / "none")
+    assert load_critic(tmp_path / "both").keys() == {"critic"}
+    assert load_critic(tmp_path / "both/critic").keys() == {"critic"}
+    assert load_critic(tmp_path / "alone").keys() == {"inline_critic"}
+    assert load_critic("fashion-mnist").keys() == {"critic"}
+    for place in (tmp_path, tmp_path / "none", tmp_path / "none/generator"):
+        with pytest.raises(
+            InputError, match="has no critic; expected a run of one, a model with one, or the folder of a"
+        ):
+            load_critic(place)
 
 
 def test_a_model_with_one_class_needs_no_label(pipe):

@@ -33,7 +33,7 @@ def as_generator(
     columns tells the two apart. InputError for columns that end before the last code.
     """
     if isinstance(generator, MaskedGenerator):
-        return generator
+        return _whole(generator)
     if not callable(generator):
         got = f"the generator is a {type(generator).__name__}"
         raise InputError(f"{got}; expected a MaskedGenerator, or a callable (masked_tokens, labels) -> logits")
@@ -48,6 +48,18 @@ def as_generator(
         if sizes[name] is None and name in ("num_tokens", "codebook_size", "mask_id"):
             raise InputError(f"the generator has no attribute {name}; pass {name}= to as_generator")
     return _ForeignGenerator(generator, sizes)
+
+
+def _whole(generator: MaskedGenerator) -> MaskedGenerator:
+    """A generator of the contract, if it has all that has no default."""
+    name = type(generator).__name__
+    for attribute in ("num_tokens", "codebook_size", "mask_id"):
+        if not hasattr(generator, attribute):
+            raise InputError(f"the generator, a {name}, has no {attribute}; set it as MaskedGenerator says")
+    if type(generator).__call__ is MaskedGenerator.__call__:
+        how = "define it; a torch module is a subclass of nn.Module first, then of MaskedGenerator"
+        raise InputError(f"the generator, a {name}, has no __call__; {how}")
+    return generator
 
 
 def as_critic(critic: TokenCritic | Callable[..., Tensor]) -> TokenCritic:
@@ -86,10 +98,17 @@ class _Foreign(Part):
         return super().device if self.networks or self._device is None else torch.device(self._device)
 
     def fingerprint(self) -> str:
-        return self.inner.fingerprint() if hasattr(self.inner, "fingerprint") else super().fingerprint()
+        if hasattr(self.inner, "fingerprint"):
+            return self.inner.fingerprint()
+        if not self.networks:
+            what = f"the {type(self.inner).__name__} has no fingerprint, by which its results could be kept"
+            raise InputError(f"{what}; make it a torch module, or give it a method fingerprint() -> str")
+        return super().fingerprint()
 
     def identity(self) -> str:
-        return self.fingerprint() if hasattr(self.inner, "fingerprint") else type(self.inner).__name__
+        if hasattr(self.inner, "fingerprint"):
+            return self.inner.fingerprint()
+        return super().identity() if self.networks else type(self.inner).__name__
 
 
 class _ForeignGenerator(_Foreign, MaskedGenerator):

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from tokencritic.errors import InputError
+from tokencritic.fingerprints import network_fingerprint
 from tokencritic.masking import hide_lowest, put, take
 from tokencritic.plan import Step
 from tokencritic.randomness import Use, uniforms
@@ -52,15 +53,17 @@ class Part:
         return torch.float32 if first is None else first.dtype
 
     def fingerprint(self) -> str:
-        """A hash of all that decides the part's output, by which results are cached."""
-        raise InputError(f"a {type(self).__name__} has no fingerprint, by which its results could be kept")
+        """A hash of all that decides the part's output, by which results are cached. By default one of its networks."""
+        if not self.networks:
+            what = f"a {type(self).__name__} has no fingerprint, by which its results could be kept"
+            raise InputError(f"{what}; make it a torch module, or define fingerprint() -> str")
+        return network_fingerprint(self.networks, source=True)
 
     def identity(self) -> str:
-        """The fingerprint; for a part that has none, the name of its class."""
-        try:
+        """By which an inline critic knows its generator: its own fingerprint, a hash of the networks, or the class's name."""
+        if type(self).fingerprint is not Part.fingerprint:
             return self.fingerprint()
-        except InputError:
-            return type(self).__name__
+        return network_fingerprint(self.networks, source=False) if self.networks else type(self).__name__
 
 
 class Trunk(nn.Module):

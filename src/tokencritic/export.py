@@ -11,6 +11,8 @@ from tokencritic.pipeline_folder import KINDS, PIPELINE, load_part, read_pipelin
 from tokencritic.sampling.settings import SamplingSettings
 from tokencritic.training.run_folder import best_checkpoint, load_tensors, read_run
 
+_CRITICS = ("critic", "inline_critic")
+
 
 def export(
     run_folder: str | Path, folder: str | Path, *, half: bool = False, best: bool = False
@@ -18,8 +20,9 @@ def export(
     """Put the averaged model of a run into a pipeline folder, as the part that it is; the other parts are left as they are.
 
     The folder becomes a pipeline as soon as it has a tokenizer and a generator. The tokenizer must be there before what
-    learned its tokens. half: write float16 weights, half the size; a tokenizer's stay float32, because token arrays name the
-    exact weights that made them. best: the weights of the checkpoint with the lowest validation loss, not the last ones.
+    learned its tokens; a critic for a generator that is in no folder may stay alone.
+    half: write float16 weights, half the size; a tokenizer's stay float32, because token arrays name the exact weights that
+    made them. best: the weights of the checkpoint with the lowest validation loss, not the last ones.
     Returns what was written, in words, and notes: what may be meant so, and may be a mistake.
     """
     run, folder = Path(run_folder), Path(folder)
@@ -52,6 +55,8 @@ def export(
     written = f"wrote the {name} to {folder}, which has {', '.join(part for part in KINDS if part in parts)}"
     if missing:
         written += f"\n{folder} is not a pipeline yet; it needs a {' and a '.join(missing)}"
+    if parts.keys() <= {*_CRITICS}:
+        written += f"\nwith a model of your own: token-critic sample MODULE:FACTORY --critic {folder}"
     return written, notes
 
 
@@ -81,7 +86,8 @@ def _check_tokens(
     wanted = facts.get("tokenizer_fingerprint")
     if name == "tokenizer" and learned and model.fingerprint() != there:
         raise InputError(f"{folder} has a {learned} that learned another tokenizer's tokens; choose another folder")
-    if wanted and there is None:
+    alone = name in _CRITICS and before.keys() <= {*_CRITICS}  # for a generator that is in no folder
+    if wanted and there is None and not alone:
         raise InputError(f"{folder} has no tokenizer; put the one that made the {name}'s tokens there first")
     if wanted and there and there != wanted:
         pair = f"tokens of tokenizer {wanted[:16]}, and {folder} has {there[:16]}"
@@ -92,7 +98,7 @@ def _check_tokens(
         raise InputError(f"{old}; delete {folder / 'inline_critic'}, export again, and train one for this generator")
 
 
-def _has_classes(parts: dict[str, SavedModel]) -> bool:
+def _has_classes(parts: dict[str, Any]) -> bool:
     """False if the parts have a generator without classes."""
     return "generator" not in parts or parts["generator"].num_classes > 0
 

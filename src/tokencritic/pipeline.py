@@ -108,6 +108,11 @@ class TokenCriticPipeline(ModelParts):
         tokens, labels = self._given(images_or_tokens, class_labels, options.get("batch_size", 64))
         return self(labels, given=Given(tokens, region=torch.as_tensor(region)), **options)
 
+    def with_critic(self, **critic: Any) -> Self:
+        """The same model with another `critic=` or `inline_critic=`, with which it samples by default."""
+        defaults = self.sampling.changed(sampler="critic" if "critic" in critic else "inline")
+        return type(self)(**self.parts | critic, class_names=self.class_names, defaults=defaults, folder=self.folder)
+
     def settings(self, **changes: Any) -> SamplingSettings:
         """The model's defaults with some changed, see `ModelSettings.changed`."""
         return self.sampling.changed(**changes)

@@ -87,6 +87,31 @@ def read_pipeline(
     return {name: KINDS[name][kind] for name, kind in kinds.items()}, names, defaults
 
 
+def load_critic(place: str | Path) -> dict[str, Any]:
+    """The critic, by the name of its part, of a run, a model folder or a Hub id, or of a folder that holds it alone.
+
+    An inline critic, which knows one generator alone, is taken only where there is no other. InputError if there is none.
+    """
+    place, names = place_of(place), ("critic", "inline_critic")
+    if not Path(place).is_dir():
+        kinds = read_pipeline(place)[0]
+        found = [name for name in names if name in kinds]
+    elif (Path(place) / CONFIG).is_file():
+        fields = read_json(Path(place) / CONFIG).keys()
+        found = [name for name in names for kind in KINDS[name].values() if fields == _fields(kind)]
+    else:
+        found = [name for name in names if (Path(place) / name / CONFIG).is_file()]
+    if not found:
+        raise InputError(
+            f"{place} has no critic; expected a run of one, a model with one, or the folder of a critic alone"
+        )
+    return {found[0]: load_part(place, found[0])}
+
+
+def _fields(kind: type[Any]) -> set[str]:
+    return {field.name for field in dataclasses.fields(kind.Config)}
+
+
 def load_part(place: str | Path, name: str, **hub_arguments: Any) -> Any:
     """The part `name` of a model folder, a Hub id or a run, or of a folder that holds it alone."""
     place, kinds = place_of(place), KINDS[name]
@@ -96,7 +121,7 @@ def load_part(place: str | Path, name: str, **hub_arguments: Any) -> Any:
     if len(kinds) > 1:  # the fields of the config tell which kind it is
         file = find_file(place, CONFIG, **hub_arguments)
         fields = read_json(file).keys()
-        matching = [kind for kind in matching if fields == {field.name for field in dataclasses.fields(kind.Config)}]
+        matching = [kind for kind in matching if fields == _fields(kind)]
         if not matching:
             raise InputError(
                 f"{file} has {sorted(fields)}; that is the config of no {name} known here ({', '.join(kinds)})"

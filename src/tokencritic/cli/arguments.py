@@ -15,7 +15,9 @@ from tokencritic.schedules import SCHEDULES, GuidanceSchedule
 if TYPE_CHECKING:
     from tokencritic.pipeline import TokenCriticPipeline
 
-MODEL_HELP = "a model folder, a Hub id, or the name of a bundled model"
+MODEL_HELP = (
+    "a model folder, a Hub id, the name of a bundled model, or module:factory, a function of yours that makes one"
+)
 _WIDTH = 110  # columns of a help text
 # How each setting is given on a command line. Its help text is in the docstring of `SamplingSettings`.
 _FORMS: dict[str, dict[str, Any]] = {
@@ -150,11 +152,24 @@ def field_help(kind: type) -> dict[str, str]:
     return found
 
 
-def load_model(given: Namespace) -> "TokenCriticPipeline":
-    """The pipeline that `given.model` names, on `given.device`."""
-    from tokencritic.pipeline import TokenCriticPipeline
+def add_model(parser: Any, **options: Any) -> None:
+    """The model, and a critic to use with it. options: of the argument that names the model."""
+    parser.add_argument("model", **{"help": MODEL_HELP, **options})
+    text = "a run, a model folder or Hub id, or the folder of a critic alone: its critic is used instead of the model's"
+    parser.add_argument("--critic", metavar="RUN", help=text)
 
-    return TokenCriticPipeline.from_pretrained(given.model).to(check_device(given.device))
+
+def load_model(given: Namespace) -> "TokenCriticPipeline":
+    """The pipeline that `given.model` names, with the critic that `given.critic` names, on `given.device`."""
+    from tokencritic.cli.factories import is_factory, pipeline_of
+    from tokencritic.pipeline import TokenCriticPipeline
+    from tokencritic.pipeline_folder import load_critic
+
+    own = is_factory(given.model)
+    pipe = pipeline_of(given.model) if own else TokenCriticPipeline.from_pretrained(given.model)
+    if given.critic is not None:
+        pipe = pipe.with_critic(**load_critic(given.critic))
+    return pipe.to(check_device(given.device))
 
 
 def check_device(name: str) -> str:

@@ -4,7 +4,7 @@ import sys
 import time
 from pathlib import Path
 
-from tokencritic.cli.arguments import MODEL_HELP, add_work, check_positive, load_model, make_parser, parse
+from tokencritic.cli.arguments import MODEL_HELP, add_model, add_work, check_positive, load_model, make_parser, parse
 from tokencritic.errors import InputError
 
 _MOST_CLASSES = 10
@@ -18,7 +18,7 @@ def main(arguments: list[str]) -> None:
         "images refined. Takes less than a minute.",
         "[MODEL] [OPTIONS]",
     )
-    parser.add_argument("model", nargs="?", default="fashion-mnist", help=f"{MODEL_HELP}; it needs a critic")
+    add_model(parser, nargs="?", default="fashion-mnist", help=f"{MODEL_HELP}; it needs a critic")
     parser.add_argument("--rows", type=int, default=4, help="images of each class that are shown")
     parser.add_argument("--num", type=int, default=400, metavar="N", help="images of each sampler that are classified")
     add_work(parser, "out/demo")

@@ -6,7 +6,7 @@ from typing import Any
 
 from jsonargparse import Namespace
 
-from tokencritic.cli.arguments import MODEL_HELP, load_model, make_parser, number_or_pair, parse_work, settings_of
+from tokencritic.cli.arguments import add_model, load_model, make_parser, number_or_pair, parse_work, settings_of
 from tokencritic.cli.measuring import command_line
 from tokencritic.errors import InputError
 from tokencritic.pretrained import place_of
@@ -73,7 +73,7 @@ def _parse(arguments: list[str]) -> Namespace:
         "names one: how often tokens are re-masked, and what they are resampled to.",
         "MODEL [OPTIONS]",
     )
-    parser.add_argument("model", help=MODEL_HELP)
+    add_model(parser)
     text = "tokens that `tokenize` wrote, or a model that includes some, by default MODEL"
     parser.add_argument("--data", metavar="FOLDER", help=text)
     text = "held-out images at most, and images to sample"

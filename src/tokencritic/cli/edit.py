@@ -4,7 +4,7 @@ from pathlib import Path
 
 from jsonargparse import Namespace
 
-from tokencritic.cli.arguments import MODEL_HELP, load_model, make_parser, parse_work, settings_of
+from tokencritic.cli.arguments import add_model, load_model, make_parser, parse_work, settings_of
 from tokencritic.errors import InputError
 
 _MOST_IN_GRID, _MOST_COLUMNS = 64, 8
@@ -66,7 +66,7 @@ def _parse(arguments: list[str]) -> Namespace:
         "Every token that a region touches is resampled. Writes each result and before_after.png.",
         "MODEL IMAGE [OPTIONS]",
     )
-    parser.add_argument("model", help=MODEL_HELP)
+    add_model(parser)
     parser.add_argument("image", help="an image file; the middle square is resized to the model's size")
     text = "a box to resample, without its right column and bottom row; may be given several times"
     parser.add_argument("--region", action="append", metavar="LEFT,TOP,RIGHT,BOTTOM", help=text)

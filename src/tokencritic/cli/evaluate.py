@@ -5,7 +5,16 @@ from typing import TYPE_CHECKING, Any
 
 from jsonargparse import Namespace
 
-from tokencritic.cli.arguments import add_settings, load_model, make_parser, parse, parse_settings, settings_of
+from tokencritic.cli.arguments import (
+    MODEL_HELP,
+    add_model,
+    add_settings,
+    load_model,
+    make_parser,
+    parse,
+    parse_settings,
+    settings_of,
+)
 from tokencritic.cli.measuring import (
     add_measuring,
     command_line,
@@ -54,7 +63,7 @@ def _parse(arguments: list[str]) -> Namespace:
         "MODEL|FOLDER|FILE.npz [OPTIONS]",
     )
     group = parser.add_argument_group("what is measured")
-    group.add_argument("model", help="a model, a folder of images, or ADM samples")
+    add_model(group, help=f"{MODEL_HELP}; or a folder of images, or ADM samples")
     group.add_argument("--out", metavar="FILE", help="a JSON file to write, with all settings and hashes")
     group.add_argument("--refine", type=float, metavar="RATIO", help="measure before and after refinement")
     text = "settings of the refinement, such as steps=4 temperature=1.2:0.5"
@@ -73,8 +82,11 @@ def _parse(arguments: list[str]) -> Namespace:
 
 def _is_model(path: str) -> bool:
     """Images are a file, or a folder that exists and holds no model; anything else may be a model on the Hub."""
+    from tokencritic.cli.factories import is_factory
     from tokencritic.pretrained import place_of
 
+    if is_factory(path):
+        return True
     place = Path(place_of(path))
     return (place / "pipeline.json").is_file() or not (place.exists() or place.suffix == ".npz")
 
@@ -116,7 +128,7 @@ def _of_images(given: Namespace, ranks: "Ranks") -> "Found":
     from tokencritic.evaluation.image_sets import open_images
     from tokencritic.pipeline import TokenCriticPipeline
 
-    usual = {"refine": None, "reconstructions": False, "seed": 0, "seed_sets": 1}
+    usual = {"refine": None, "reconstructions": False, "seed": 0, "seed_sets": 1, "critic": None}
     if unused := [*settings_of(given), *(name for name, value in usual.items() if given[name] != value)]:
         raise InputError(f"--{unused[0]} is for models; {given.model} is images")
     images = open_images(given.model, given.num)

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tokencritic.cli.arguments import MODEL_HELP, load_model, make_parser, parse_work, settings_of
+from tokencritic.cli.arguments import add_model, load_model, make_parser, parse_work, settings_of
 from tokencritic.sampling.settings import REFINEMENT_RATIO
 
 _MOST_IN_GRID = 64
@@ -16,7 +16,7 @@ def main(arguments: list[str]) -> None:
         "lost; before_after.png of all; and critic.png, what the critic distrusted.",
         "MODEL IMAGE [IMAGE ...] [OPTIONS]",
     )
-    parser.add_argument("model", help=MODEL_HELP)
+    add_model(parser)
     parser.add_argument("images", nargs="+", help="image files; the middle square is resized to the model's size")
     text = "numbers or names, one for each image or one for all; the classifier decides by default"
     parser.add_argument("--classes", nargs="+", metavar="C", help=text)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from jsonargparse import Namespace
 
-from tokencritic.cli.arguments import MODEL_HELP, load_model, make_parser, parse_work, settings_of
+from tokencritic.cli.arguments import add_model, load_model, make_parser, parse_work, settings_of
 from tokencritic.errors import InputError
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def _parse(arguments: list[str]) -> Namespace:
     parser = make_parser(
         "sample", "Make images: a PNG of each and a grid of the first 256, or one ADM sample file.", "MODEL [OPTIONS]"
     )
-    parser.add_argument("model", help=MODEL_HELP)
+    add_model(parser)
     parser.add_argument("--classes", nargs="+", metavar="C", help="numbers or names; all classes in turn by default")
     parser.add_argument("--num", type=int, default=16, help="how many images in all; the classes take turns")
     text = "png, or npz: one samples.npz that ADM's evaluator reads"

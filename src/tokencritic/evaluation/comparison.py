@@ -103,7 +103,7 @@ def _worth(found: Tuned | None, pipe: TokenCriticPipeline, nfe: int) -> str:
         return "not tuned"
     for name, tuned_for in found.models.items():
         part = pipe.parts.get(name)
-        if part is None or part.identity() != tuned_for:
+        if part is None or part.fingerprint() != tuned_for:
             return f"tuned for another {name}"
     return "tuned" if found.nfe == nfe else f"tuned at {found.nfe} NFE"
 

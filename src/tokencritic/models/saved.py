@@ -17,19 +17,12 @@ from torch.overrides import TorchFunctionMode
 from tokencritic.contracts import Part
 from tokencritic.errors import InputError
 from tokencritic.files import read_json, reading, write_atomically
+from tokencritic.fingerprints import with_weights
 from tokencritic.pretrained import place_of
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 _LISTED = 3  # names in an error
-
-
-def with_weights(digest: Any, module: nn.Module) -> str:
-    """The hash of what a hash has seen and every weight of a module."""
-    for name, tensor in sorted(module.state_dict().items()):
-        digest.update(name.encode())
-        digest.update(tensor.detach().float().cpu().contiguous().numpy().tobytes())
-    return digest.hexdigest()
 
 
 class SavedModel(nn.Module, Part, PyTorchModelHubMixin, license="apache-2.0", library_name="token-critic"):

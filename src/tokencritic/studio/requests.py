@@ -152,7 +152,7 @@ class Requests:
         for label in classes:
             if isinstance(label, bool) or not isinstance(label, int | str) or len(str(label)) > 200:
                 raise InputError(f"classes holds {_short(label)}; expected names or numbers")
-        return self.pipe.labels(list(classes), called="classes")
+        return self.pipe.classes.labels(list(classes), "classes")
 
     def _seed(self, values: Mapping[str, Any], num: int = 1) -> int:
         return _as_number("seed", values.get("seed", 0), 0, 2**63 - num, whole=True)

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from tokencritic.data.transforms import ImageBatches
 from tokencritic.errors import InputError, check_at_least
+from tokencritic.fingerprints import with_weights
 from tokencritic.image_forms import to_pil
 from tokencritic.models.classifier import Classifier
-from tokencritic.models.saved import with_weights
 from tokencritic.pictures.grids import image_grid
 from tokencritic.randomness import example_seeds, torch_rng
 from tokencritic.tokenizers.quantizer import CodebookUpkeep, code_counts, perplexity
