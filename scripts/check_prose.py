@@ -8,7 +8,6 @@ Prints one line for each finding, and exits with 1 if there is any.
 """
 
 import contextlib
-import importlib
 import os
 import re
 import shlex
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tokencritic.cli import arguments as cli_arguments
-from tokencritic.cli.main import COMMANDS
+from tokencritic.cli.main import COMMANDS, load_command
 from tokencritic.errors import InputError
 
 ROOT = Path(__file__).parents[1]
@@ -131,7 +130,7 @@ def parse_only(words: list[str]) -> None:
         if words[0] not in ("--help", "--version"):
             raise InputError(f"{words[0]} is no command")
         return
-    command = importlib.import_module(f"tokencritic.cli.{words[0].replace('-', '_')}")
+    command = load_command(words[0])
     original = cli_arguments.parse
     remaining = 2 if words[0] == "train" else 1  # `train` parses its model and preset by themselves
 
