@@ -47,9 +47,12 @@ def read_tensors(file: str | Path, owner: str) -> dict[str, Tensor]:
         return _without_wrappers(_flatten(next(weights, tree), ""))
     except BROKEN as error:
         if isinstance(error, pickle.UnpicklingError) and "weights_only" in str(error):
+            asked = re.search(r"GLOBAL (\S+)", str(error))
+            if asked is None:
+                raise InputError(f"{path} holds no weights of {owner}: it is cut short or damaged") from error
             raise InputError(
-                f"{path} holds more than tensors, so it is not opened here. If you trust it, make a file of the tensors "
-                f"alone: state = torch.load('{path.name}', weights_only=False)['state_dict']; safetensors.torch."
+                f"{path} holds more than tensors, {asked[1]} for one, so it is not opened here. If you trust it, make a file "
+                f"of the tensors alone: state = torch.load('{path.name}', weights_only=False)['state_dict']; safetensors.torch."
                 f"save_file({{k: v.contiguous() for k, v in state.items()}}, '{path.stem}.safetensors')"
             ) from error
         raise InputError(f"{path} holds no weights of {owner}: {reason_of(error)}") from error
