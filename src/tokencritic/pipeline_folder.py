@@ -15,10 +15,12 @@ from tokencritic.models.classifier import Classifier
 from tokencritic.models.critic import Critic
 from tokencritic.models.generator import Generator
 from tokencritic.models.inline_critic import InlineCritic
+from tokencritic.models.maskbit import MaskBitCritic, MaskBitGenerator
 from tokencritic.models.saved import CONFIG, SavedModel, find_file
 from tokencritic.pretrained import place_of
 from tokencritic.sampling.settings import SamplingSettings
 from tokencritic.tokenizers.compact import CompactTokenizer
+from tokencritic.tokenizers.maskbit import MaskBitTokenizer
 from tokencritic.tokenizers.vqgan import VQGAN, TamingVQGAN
 
 PIPELINE = "pipeline.json"
@@ -26,9 +28,9 @@ FORMAT = 1
 
 # part -> kind as the JSON names it -> class
 KINDS: Mapping[str, Mapping[str, type[Any]]] = {
-    "tokenizer": {"vqgan": VQGAN, "compact": CompactTokenizer, "taming": TamingVQGAN},
-    "generator": {"transformer": Generator},
-    "critic": {"transformer": Critic},
+    "tokenizer": {"vqgan": VQGAN, "compact": CompactTokenizer, "taming": TamingVQGAN, "maskbit": MaskBitTokenizer},
+    "generator": {"transformer": Generator, "maskbit": MaskBitGenerator},
+    "critic": {"transformer": Critic, "maskbit": MaskBitCritic},
     "inline_critic": {"head": InlineCritic},
     "classifier": {"convolutional": Classifier},
 }

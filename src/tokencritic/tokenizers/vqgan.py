@@ -202,7 +202,7 @@ class Attention(nn.Module):
 def make_encoder(
     config: LevelsConfig, latent_width: int, attention: tuple[int, ...] = (), *, maskgit: bool, strided: bool
 ) -> Chain:
-    """Images (b, c, h, w) -> latents (b, latent_width, gh, gw). strided: halves the resolution by convolutions, not by means."""
+    """Images (b, c, h, w) -> latents (b, latent_width, gh, gw). strided: by convolutions of stride 2, not by means."""
     layers: dict[str, nn.Module] = {}
     layers["conv_in"] = nn.Conv2d(config.channels, config.filters, 3, padding=1, bias=not maskgit)
     width = config.filters
