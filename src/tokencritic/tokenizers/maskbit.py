@@ -1,6 +1,7 @@
 """MaskBit's tokenizer (Weber et al., 2024): convolutions, and the signs of the latents as code. There is no codebook."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -69,8 +70,8 @@ class MaskBitTokenizer(Tokenizer):
         self.num_tokens = side * side * config.splits
         self.encoder = make_encoder(config, config.bits, maskgit=True, strided=True)
         self.decoder = make_decoder(config, config.bits, maskgit=True)
-        quantizer = BitQuantizer(config.splits, config.bits_per_part)
-        self.quantizer = quantizer  # pyright: ignore[reportIncompatibleVariableOverride]
+        quantizer: Any = BitQuantizer(config.splits, config.bits_per_part)  # no codebook is trained here
+        self.quantizer = quantizer
 
     def to_latents(self, images: Tensor) -> Tensor:
         return self.encoder(images)
