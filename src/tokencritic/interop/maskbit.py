@@ -20,6 +20,8 @@ _DROPOUT = 0.1  # of all published generators
 # The published sampling settings by the bits of a place: guidance_scale, randomize_temperature, scale_pow. All have 64 steps.
 _PUBLISHED_STEPS = 64
 _PUBLISHED = {10: (6.4, 10.5, 2.5), 12: (7.1, 8.2, 3.0), 14: (7.1, 7.8, 3.0), 16: (6.5, 7.5, 2.5), 18: (5.7, 8.5, 2.5)}
+_GUIDANCE = {"cosine": "cosine", "linear": "linear", "none": "constant"}  # guidance_annealing in our words
+_ANNEALED = (1.3, 0.5)  # the temperature with use_sampling_annealing
 
 # Layers of ours and of the authors' files.
 _GENERATOR = {
@@ -188,14 +190,17 @@ def _heads(sources: Sources, mlm: Mapping[str, Any], width: int) -> int:
 
 def _defaults(bits: int, mlm: Mapping[str, Any]) -> SamplingSettings:
     """The authors' settings; without a config those published for these bits, or for the nearest number of them."""
-    scale, noise, _ = _PUBLISHED[min(_PUBLISHED, key=lambda published: abs(published - bits))]
-    steps = _number(mlm, "num_steps", _PUBLISHED_STEPS, whole=True)
+    scale, noise, power = _PUBLISHED[min(_PUBLISHED, key=lambda published: abs(published - bits))]
+    annealed = _choice(mlm, "use_sampling_annealing", {False: False, True: True})
     return SamplingSettings(
         sampler="confidence",
-        steps=steps,
-        temperature=_number(mlm, "softmax_temperature", 1.0),
+        steps=_number(mlm, "num_steps", _PUBLISHED_STEPS, whole=True),
+        schedule=_choice(mlm, "gen_mask_schedule_strategy", {"arccos": "maskbit"}),
+        temperature=_ANNEALED if annealed else _number(mlm, "softmax_temperature", 1.0),
         selection_noise=_number(mlm, "randomize_temperature", noise),
         guidance=1 + _number(mlm, "guidance_scale", scale),
+        guidance_schedule=_choice(mlm, "guidance_annealing", _GUIDANCE),
+        guidance_power=_number(mlm, "scale_pow", power),
     )
 
 
@@ -213,3 +218,11 @@ def _number(section: Mapping[str, Any], name: str, usual: float, whole: bool = F
     if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
         raise InputError(f"--config has {name} {value!r}; expected {'a whole number' if whole else 'a number'}")
     return value
+
+
+def _choice(section: Mapping[str, Any], name: str, known: Mapping[Any, Any]) -> Any:
+    """What a value of the config stands for; without one, the first of those known."""
+    value = section.get(name, next(iter(known)))
+    if not isinstance(value, str | bool) or value not in known:
+        raise InputError(f"--config has {name} {value!r}; expected {' or '.join(map(repr, known))}")
+    return known[value]
