@@ -1,7 +1,8 @@
 """The table of importers, one row for every family of published generators. Another family is one file and one line here."""
 
-from tokencritic.interop import maskbit
 from tokencritic.interop.family import Family
+from tokencritic.interop.halton import FAMILY as HALTON
+from tokencritic.interop.maskbit import FAMILY as MASKBIT
 
-_ALL: tuple[Family, ...] = (maskbit.FAMILY,)
+_ALL: tuple[Family, ...] = (HALTON, MASKBIT)
 FAMILIES = {family.name: family for family in _ALL}

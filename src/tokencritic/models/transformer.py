@@ -256,5 +256,5 @@ def initialize(module: nn.Module) -> None:
     """The paper's start: weights from a normal of 0.02 cut off at two deviations, biases 0."""
     if isinstance(module, nn.Linear | nn.Embedding):
         nn.init.trunc_normal_(module.weight, std=0.02, a=-0.04, b=0.04)
-        if isinstance(module, nn.Linear):
+        if isinstance(module, nn.Linear) and module.bias is not None:
             nn.init.zeros_(module.bias)
