@@ -17,11 +17,13 @@ from tokencritic.models.critic import Critic
 from tokencritic.models.generator import Generator
 from tokencritic.models.halton import HaltonCritic, HaltonGenerator
 from tokencritic.models.inline_critic import InlineCritic
+from tokencritic.models.maskbit import MaskBitCritic, MaskBitGenerator
 from tokencritic.models.saved import CONFIG, SavedModel, find_file
 from tokencritic.pretrained import place_of
 from tokencritic.sampling.settings import SamplingSettings
 from tokencritic.tokenizers.compact import CompactTokenizer
 from tokencritic.tokenizers.llamagen import LlamaGenVQ
+from tokencritic.tokenizers.maskbit import MaskBitTokenizer
 from tokencritic.tokenizers.vqgan import VQGAN, TamingVQGAN
 
 PIPELINE = "pipeline.json"
@@ -29,9 +31,15 @@ FORMAT = 1
 
 # part -> kind as the JSON names it -> class
 KINDS: Mapping[str, Mapping[str, type[Any]]] = {
-    "tokenizer": {"vqgan": VQGAN, "compact": CompactTokenizer, "taming": TamingVQGAN, "llamagen": LlamaGenVQ},
-    "generator": {"transformer": Generator, "halton": HaltonGenerator},
-    "critic": {"transformer": Critic, "halton": HaltonCritic},
+    "tokenizer": {
+        "vqgan": VQGAN,
+        "compact": CompactTokenizer,
+        "taming": TamingVQGAN,
+        "llamagen": LlamaGenVQ,
+        "maskbit": MaskBitTokenizer,
+    },
+    "generator": {"transformer": Generator, "halton": HaltonGenerator, "maskbit": MaskBitGenerator},
+    "critic": {"transformer": Critic, "halton": HaltonCritic, "maskbit": MaskBitCritic},
     "inline_critic": {"head": InlineCritic},
     "classifier": {"convolutional": Classifier},
 }

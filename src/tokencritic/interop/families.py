@@ -2,6 +2,7 @@
 
 from tokencritic.interop.family import Family
 from tokencritic.interop.halton import FAMILY as HALTON
+from tokencritic.interop.maskbit import FAMILY as MASKBIT
 
-_ALL: tuple[Family, ...] = (HALTON,)
+_ALL: tuple[Family, ...] = (HALTON, MASKBIT)
 FAMILIES = {family.name: family for family in _ALL}
