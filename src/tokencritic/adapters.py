@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from tokencritic.contracts import ImageClassifier, ImageTokenizer, MaskedGenerator, Part, Proposal, Scorer, TokenCritic
 from tokencritic.errors import InputError
+from tokencritic.fingerprints import network_fingerprint
 
 
 def as_generator(
@@ -108,7 +109,7 @@ class _Foreign(Part):
     def identity(self) -> str:
         if hasattr(self.inner, "fingerprint"):
             return self.inner.fingerprint()
-        return super().identity() if self.networks else type(self.inner).__name__
+        return network_fingerprint(self.networks, source=False) if self.networks else type(self.inner).__name__
 
 
 class _ForeignGenerator(_Foreign, MaskedGenerator):
@@ -162,6 +163,7 @@ class _ForeignTokenizer(_Foreign, ImageTokenizer):
                 raise InputError(f"the tokenizer, a {type(tokenizer).__name__}, has no {name}")
             setattr(self, name, getattr(tokenizer, name))
         self.grid, self.margin = getattr(tokenizer, "grid", None), getattr(tokenizer, "margin", 0)
+        self.splits = getattr(tokenizer, "splits", 1)
 
 
 class _ForeignClassifier(_Foreign, ImageClassifier):

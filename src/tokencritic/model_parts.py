@@ -26,7 +26,8 @@ class ModelParts:
 
     tokenizer, generator, and critic, classifier, inline_critic or None: by the contracts of `contracts.py`, or plain objects
     that `adapters.py` makes whole. class_names: one per class, or none at all. defaults: how to sample unless a call says
-    otherwise. folder: where the model lies, with what tuning found for it.
+    otherwise. folder: where the model lies, with what tuning found for it. published: the authors' sampling settings of an
+    imported generator.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class ModelParts:
         defaults: SamplingSettings | None = None,
         folder: Path | None = None,
         inline_critic: Any | None = None,
+        published: SamplingSettings | None = None,
     ) -> None:
         self.tokenizer, self.generator = as_tokenizer(tokenizer), as_generator(generator)
         self.critic = None if critic is None else as_critic(critic)
@@ -48,7 +50,7 @@ class ModelParts:
             InlineScorer(inline_critic).critic.check(self.generator, weights=True)
         self.class_names = tuple(class_names)
         sampler = "inline" if critic is None and inline_critic is not None else None
-        self.defaults, self.folder = defaults or SamplingSettings(sampler), folder
+        self.defaults, self.folder, self.published = defaults or SamplingSettings(sampler), folder, published
         for name, part in (("generator", self.generator), ("critic", self.critic)):
             if part is not None:
                 _check_size(name, "num_tokens", part.num_tokens, self.tokenizer.num_tokens)
@@ -80,7 +82,7 @@ class ModelParts:
     def sampling(self) -> ModelSettings:
         """The model's settings: its defaults, what tuning found, and how changes join them."""
         parts = self.critic is not None, self.folder, self.inline_critic is not None
-        return ModelSettings(self.defaults, self.tokenizer.num_tokens, *parts)
+        return ModelSettings(self.defaults, self.tokenizer.num_tokens, *parts, self.published)
 
     def nfe(self, settings: SamplingSettings, refine_ratio: float | None = None) -> int:
         """Network evaluations per image, see `SamplingSettings.nfe`."""

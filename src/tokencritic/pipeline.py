@@ -16,13 +16,13 @@ from tokencritic.class_labels import ClassLabels
 from tokencritic.errors import InputError, as_integers
 from tokencritic.guidance import guided
 from tokencritic.model_parts import ModelParts, OutputType
-from tokencritic.pipeline_folder import read_folder, write_folder
+from tokencritic.pipeline_folder import About, read_folder, write_folder
 from tokencritic.pretrained import place_of
 from tokencritic.randomness import as_seeds, candidate_seeds
 from tokencritic.sampling.loop import OnStep
 from tokencritic.sampling.rejection import Ranker, RankRows, best_of, choose_ranker
 from tokencritic.sampling.scorers import Judges, make_scorer
-from tokencritic.sampling.settings import REFINEMENT_RATIO, SamplingSettings
+from tokencritic.sampling.settings import REFINEMENT_RATIO, SamplingSettings, untuned_critic
 from tokencritic.sampling.starts import Seeds, edit, refine, sample
 from tokencritic.schedules import SCHEDULES
 
@@ -110,8 +110,17 @@ class TokenCriticPipeline(ModelParts):
 
     def with_critic(self, **critic: Any) -> Self:
         """The same model with another `critic=` or `inline_critic=`, with which it samples by default."""
-        defaults = self.sampling.changed(sampler="critic" if "critic" in critic else "inline")
-        return type(self)(**self.parts | critic, class_names=self.class_names, defaults=defaults, folder=self.folder)
+        if "critic" in critic and self.critic is None:
+            defaults = untuned_critic(self.defaults)
+        else:
+            defaults = self.sampling.changed(sampler="critic" if "critic" in critic else "inline")
+        return type(self)(
+            **self.parts | critic,
+            class_names=self.class_names,
+            defaults=defaults,
+            folder=self.folder,
+            published=self.published,
+        )
 
     def settings(self, **changes: Any) -> SamplingSettings:
         """The model's defaults with some changed, see `ModelSettings.changed`."""
@@ -227,13 +236,13 @@ class TokenCriticPipeline(ModelParts):
         """Write the folder; `pipeline.json` comes last, so a folder without it is not whole."""
         if self.inline_critic is not None:  # which does not fit weights in another precision
             self.inline_critic.check(self.generator, weights=True)
-        write_folder(Path(folder), self.parts, self.class_names, self.defaults)
+        write_folder(Path(folder), self.parts, About(self.class_names, self.defaults, self.published))
 
     @classmethod
     def from_pretrained(cls, folder_or_hub_id: str | Path, **hub_arguments: Any) -> Self:
         """Load a folder written by `save_pretrained`, or the same from the Hub, in float32 and eval mode."""
-        parts, class_names, defaults = read_folder(folder_or_hub_id, **hub_arguments)
-        return cls(**parts, class_names=class_names, defaults=defaults, folder=Path(place_of(folder_or_hub_id)))
+        parts, about = read_folder(folder_or_hub_id, **hub_arguments)
+        return cls(**parts, **vars(about), folder=Path(place_of(folder_or_hub_id)))
 
 
 def _rank_rows(ranker: Ranker | None, labels: Tensor | None) -> RankRows | None:

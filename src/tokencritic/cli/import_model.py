@@ -87,13 +87,15 @@ def _import_generator(given: Namespace, names: list[str]) -> None:
     from tokencritic.interop.family import Sources
     from tokencritic.interop.importing import find_weights, import_model, read_config
     from tokencritic.pipeline import TokenCriticPipeline
+    from tokencritic.pipeline_folder import About
 
     config = read_config(given.config) if given.config else None
     generator, tokenizer = (find_weights(f"--{flag}", given[flag]) for flag in ("generator", "tokenizer"))
     config = generator.config or tokenizer.config if config is None else config
     print(f"reading {generator.file} and {tokenizer.file}", flush=True)
     found = import_model(given.kind, Sources(generator.file, tokenizer.file, given.heads, config))
-    pipe = TokenCriticPipeline(found.tokenizer, found.generator, class_names=names, defaults=found.defaults)
+    about = About(names, defaults=found.defaults, published=found.defaults)
+    pipe = TokenCriticPipeline(found.tokenizer, found.generator, **vars(about))
     pipe.save_pretrained(given.out)
     trunk, size = found.generator.trunk, found.tokenizer.image_size
     print(

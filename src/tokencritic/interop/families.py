@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 GENERATORS: dict[str, str] = {
     "maskgit": "MaskGIT, the official flax checkpoints (google-research/maskgit)",
     "maskgit-torch": "MaskGIT, the official checkpoints converted to torch (hmorimitsu/maskgit-torch)",
+    "halton": "Halton-MaskGIT (valeoai) with LlamaGen's tokenizer",
+    "maskbit": "MaskBit (markweberdev/maskbit)",
 }
 TOKENIZERS: dict[str, str] = {
     "tokenizer-taming": "a VQGAN of taming-transformers, without a generator",

@@ -77,7 +77,8 @@ class Tokenizer(SavedModel, ImageTokenizer):
         if not tokens.is_cuda and not torch.compiler.is_compiling():  # on a GPU the look would stall the queue
             check_range("tokens", tokens, self.codebook_size)
         if len(tokens) == 0:
-            return self.quantizer.codebook.new_zeros(0, self.channels, self.image_size, self.image_size)
+            shape = (0, self.channels, self.image_size, self.image_size)
+            return torch.zeros(shape, dtype=self.dtype, device=self.device)
         return self.to_images(self.quantizer.look_up(tokens, self.grid)).clamp_(0, 1)
 
     def forward(self, images: Tensor) -> TokenizerOutput:
@@ -101,4 +102,4 @@ class Tokenizer(SavedModel, ImageTokenizer):
             low, high = (float(x) for x in images.aminmax())
             if not (low >= 0 and high <= 1):
                 raise InputError(f"images holds values from {low:.4g} to {high:.4g}; expected floats in [0, 1]")
-        return images.to(self.quantizer.codebook.dtype)
+        return images.to(self.dtype)
