@@ -1,6 +1,7 @@
 """Tokenizer, generator, critic and classifier as one thing: a folder on disk, a call that makes images."""
 
 import dataclasses
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from numbers import Integral
@@ -15,6 +16,7 @@ from tokencritic.adapters import as_classifier
 from tokencritic.class_labels import ClassLabels
 from tokencritic.errors import InputError, as_integers
 from tokencritic.guidance import guided
+from tokencritic.hub import model_card, push_folder
 from tokencritic.model_parts import ModelParts, OutputType
 from tokencritic.pipeline_folder import About, read_folder, write_folder
 from tokencritic.pretrained import place_of
@@ -237,6 +239,18 @@ class TokenCriticPipeline(ModelParts):
         if self.inline_critic is not None:  # which does not fit weights in another precision
             self.inline_critic.check(self.generator, weights=True)
         write_folder(Path(folder), self.parts, About(self.class_names, self.defaults, self.published))
+
+    def push_to_hub(
+        self, repo_id: str, *, licence: str = "unknown", private: bool = False, token: str | None = None
+    ) -> str:
+        """Upload what `save_pretrained` writes, and a model card, to the Hub. Returns the address of the page.
+
+        licence: the Hub's name for the licence of the weights, such as "mit". private: for a new repository. token: of the
+        account; without it the one that `hf auth login` has stored.
+        """
+        with tempfile.TemporaryDirectory() as folder:
+            self.save_pretrained(folder)
+            return push_folder(Path(folder), repo_id, model_card(self, repo_id, licence), private, token)
 
     @classmethod
     def from_pretrained(cls, folder_or_hub_id: str | Path, **hub_arguments: Any) -> Self:

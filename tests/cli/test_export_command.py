@@ -3,6 +3,7 @@
 import json
 import shutil
 
+import huggingface_hub
 import numpy as np
 import pytest
 import safetensors.torch
@@ -274,3 +275,35 @@ def test_weights_beyond_float16_are_refused(runs, folder, tmp_path):
     generator.save_pretrained(run / "generator")
     with pytest.raises(InputError, match="beyond float16's largest number"):
         export(run, folder, half=True)
+
+
+def test_a_folder_is_pushed_as_it_is_with_a_card_of_its_own(runs, folder, tmp_path, monkeypatch, capsys):
+    uploaded = {}
+
+    def upload(*, repo_id, folder_path, **_):
+        uploaded[repo_id] = {path.as_posix(): content for path, content in contents(folder_path).items()}
+
+    monkeypatch.setattr(
+        huggingface_hub, "create_repo", lambda repo_id, **options: uploaded.update({"options": options})
+    )
+    monkeypatch.setattr(huggingface_hub, "upload_folder", upload)
+    (folder / "tuning-critic-36.json").write_text("{}")
+    assert call("export", runs / "c", folder, "--push", "owner/model", "--licence", "mit", "--private") == 0
+    assert capsys.readouterr().out.endswith(f"pushed {folder} to https://huggingface.co/owner/model\n")
+    assert uploaded["options"] == {"private": True, "exist_ok": True, "token": None}
+    assert {"README.md", "pipeline.json", "critic/model.safetensors", "tuning-critic-36.json"} <= uploaded[
+        "owner/model"
+    ].keys()
+    assert b"license: mit" in uploaded["owner/model"]["README.md"]
+    (folder / "README.md").write_text("my own words")
+    assert call("export", runs / "k", folder, "--push", "owner/model") == 0
+    assert uploaded["owner/model"]["README.md"] == b"my own words"
+    cases = {
+        (runs / "t", tmp_path / "new", "--push", "owner/other"): "is not a pipeline yet; nothing is pushed",
+        (runs / "t", tmp_path / "never", "--private"): "--licence and --private are for --push",
+    }
+    for arguments, message in cases.items():
+        assert call("export", *arguments) == 2
+        assert message in capsys.readouterr().err
+    assert "owner/other" not in uploaded
+    assert not (tmp_path / "never").exists()

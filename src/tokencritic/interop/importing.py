@@ -52,7 +52,7 @@ def find_weights(flag: str, place: str) -> Weights:
     try:
         return Weights(find_file(owner_and_name, file)) if file else _weights_on_hub(owner_and_name)
     except InputError as error:
-        raise InputError(f"{flag} {place} is not here, and not found on the Hub: {error}") from error
+        raise InputError(f"{flag}: {error}") from error
 
 
 def _weights_in(flag: str, folder: Path) -> Path:
