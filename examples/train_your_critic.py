@@ -10,6 +10,7 @@ equally likely images. Samples are compared at equal steps; a step with the crit
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -67,7 +68,8 @@ def main() -> None:
     report("before: confidence", sample(generator, ConfidenceScorer(), None, range(1000), steps=STEPS))
 
     tokens = training_images(10_000).numpy().astype("uint16")
-    arrays = TokenArrays(tokens, tokens[:, 0], "none", CODES, (4, 4), ("any",), facts={})
+    no_labels = np.full(len(tokens), -1)
+    arrays = TokenArrays(tokens, no_labels, "none", CODES, (4, 4), class_names=(), facts={})
     config = CriticConfig(
         NUM_TOKENS, CODES, 0, width=64, layers=2, heads=4, mlp_width=128, dropout=0.0, norm_first=True
     )
