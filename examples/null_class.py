@@ -53,8 +53,15 @@ def main() -> None:
     network = YourGenerator()
     train_your_generator(network)
 
-    sizes = {"num_tokens": NUM_TOKENS, "codebook_size": CODES, "num_classes": CLASSES}
-    generator = as_generator(network, mask_id=0, first_code=1, null_label=NULL, **sizes)
+    generator = as_generator(
+        network,
+        num_tokens=NUM_TOKENS,
+        codebook_size=CODES,
+        num_classes=CLASSES,
+        mask_id=0,
+        first_code=1,
+        null_label=NULL,
+    )
     labels = torch.arange(1000) % CLASSES
     for scale in (1.0, 2.0, 4.0):
         tokens = sample(guided(generator, scale), ConfidenceScorer(), labels, steps=STEPS)
