@@ -6,8 +6,9 @@ is the codes, then the classes, then (with `null_class`) one class that stands f
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -75,7 +76,14 @@ class TransformerConfig:
 
 
 class TransformerTrunk(Trunk):
-    """The official MaskGIT's transformer without its heads."""
+    """The official MaskGIT's transformer without its heads.
+
+    A subclass may switch: exact_gelu: GELU by the error function in place of its tanh form. has_readout: whether a dense
+    layer, GELU and LayerNorm follow the blocks.
+    """
+
+    exact_gelu: ClassVar[bool] = False
+    has_readout: ClassVar[bool] = True
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
@@ -87,10 +95,11 @@ class TransformerTrunk(Trunk):
         self.positions = nn.Embedding(self.prefix + config.num_tokens, config.width)
         self.embedding_norm = nn.LayerNorm(config.width, eps=_EPSILON)
         self.dropout = nn.Dropout(config.dropout)
-        self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
+        self.blocks = nn.ModuleList(Block(config, exact_gelu=self.exact_gelu) for _ in range(config.layers))
         self.final_norm = nn.LayerNorm(config.width, eps=_EPSILON) if config.norm_first else nn.Identity()
-        self.readout = nn.Linear(config.width, config.width)
-        self.readout_norm = nn.LayerNorm(config.width, eps=_EPSILON)
+        if self.has_readout:
+            self.readout = nn.Linear(config.width, config.width)
+            self.readout_norm = nn.LayerNorm(config.width, eps=_EPSILON)
 
     def forward(
         self, tokens: Tensor, labels: Tensor | None, positions: Tensor | None = None, extra: Tensor | None = None
@@ -116,13 +125,16 @@ class TransformerTrunk(Trunk):
         # fmt: on
 
     def _read_out(self, x: Tensor, positions: Tensor | None) -> Tensor:
-        """The last block, at the positions alone, and the dense read-out."""
+        """The last block, at the positions alone, and the dense read-out if there is one."""
         # fmt: off
         x = self._run(self.blocks[-1], x, self._in_sequence(positions))   # b s d | b k d | m d
         if positions is None:
             x = x[:, self.prefix :]                                       # b n d
         # fmt: on
-        return self.readout_norm(gelu(self.readout(self.final_norm(x))))
+        x = self.final_norm(x)
+        if not self.has_readout:
+            return x
+        return self.readout_norm(activation(self.exact_gelu)(self.readout(x)))
 
     def _run(self, block: nn.Module, x: Tensor, positions: Tensor | None = None) -> Tensor:
         if self.recompute_activations and self.training and torch.is_grad_enabled():
@@ -150,10 +162,11 @@ class TransformerTrunk(Trunk):
 
 
 class Block(nn.Module):
-    """Self-attention and MLP, each with a residual sum."""
+    """Self-attention and MLP, each with a residual sum. exact_gelu: as in `TransformerTrunk`."""
 
-    def __init__(self, config: TransformerConfig) -> None:
+    def __init__(self, config: TransformerConfig, *, exact_gelu: bool = False) -> None:
         super().__init__()
+        self.activation = activation(exact_gelu)
         self.heads, self.dropout, self.norm_first = config.heads, config.dropout, config.norm_first
         self.qkv = nn.Linear(config.width, 3 * config.width)
         self.out = nn.Linear(config.width, config.width)
@@ -187,10 +200,15 @@ class Block(nn.Module):
         return y[positions] if positions is not None and positions.dtype is torch.bool else y
 
     def _mlp(self, x: Tensor) -> Tensor:
-        return self.down(gelu(self.up(x)))
+        return self.down(self.activation(self.up(x)))
 
     def _drop(self, x: Tensor) -> Tensor:
         return F.dropout(x, self.dropout, self.training)
+
+
+def activation(exact_gelu: bool) -> Callable[[Tensor], Tensor]:
+    """GELU by the error function, or in its tanh form."""
+    return F.gelu if exact_gelu else gelu
 
 
 def gelu(x: Tensor) -> Tensor:
