@@ -95,7 +95,7 @@ class TransformerTrunk(Trunk):
         self.positions = nn.Embedding(self.prefix + config.num_tokens, config.width)
         self.embedding_norm = nn.LayerNorm(config.width, eps=_EPSILON)
         self.dropout = nn.Dropout(config.dropout)
-        self.blocks = nn.ModuleList(Block(config, exact_gelu=self.exact_gelu) for _ in range(config.layers))
+        self.blocks = nn.ModuleList(self._make_block(index) for index in range(config.layers))
         self.final_norm = nn.LayerNorm(config.width, eps=_EPSILON) if config.norm_first else nn.Identity()
         if self.has_readout:
             self.readout = nn.Linear(config.width, config.width)
@@ -136,10 +136,13 @@ class TransformerTrunk(Trunk):
             return x
         return self.readout_norm(activation(self.exact_gelu)(self.readout(x)))
 
-    def _run(self, block: nn.Module, x: Tensor, positions: Tensor | None = None) -> Tensor:
+    def _make_block(self, index: int) -> nn.Module:
+        return Block(self.config, exact_gelu=self.exact_gelu)
+
+    def _run(self, block: nn.Module, *inputs: Tensor | None) -> Tensor:
         if self.recompute_activations and self.training and torch.is_grad_enabled():
-            return checkpoint(block, x, positions, use_reentrant=False)
-        return block(x, positions)
+            return checkpoint(block, *inputs, use_reentrant=False)
+        return block(*inputs)
 
     def _prepend_class(self, tokens: Tensor, labels: Tensor | None) -> Tensor:
         config = self.config
@@ -162,18 +165,28 @@ class TransformerTrunk(Trunk):
 
 
 class Block(nn.Module):
-    """Self-attention and MLP, each with a residual sum. exact_gelu: as in `TransformerTrunk`."""
+    """Self-attention and MLP, each with a residual sum.
 
-    def __init__(self, config: TransformerConfig, *, exact_gelu: bool = False) -> None:
+    exact_gelu: as in `TransformerTrunk`. qkv_bias: of queries, keys and values. epsilon: LayerNorm's.
+    """
+
+    def __init__(
+        self,
+        config: TransformerConfig,
+        *,
+        exact_gelu: bool = False,
+        qkv_bias: bool = True,
+        epsilon: float = _EPSILON,
+    ) -> None:
         super().__init__()
         self.activation = activation(exact_gelu)
         self.heads, self.dropout, self.norm_first = config.heads, config.dropout, config.norm_first
-        self.qkv = nn.Linear(config.width, 3 * config.width)
+        self.qkv = nn.Linear(config.width, 3 * config.width, bias=qkv_bias)
         self.out = nn.Linear(config.width, config.width)
-        self.attention_norm = nn.LayerNorm(config.width, eps=_EPSILON)
+        self.attention_norm = nn.LayerNorm(config.width, eps=epsilon)
         self.up = nn.Linear(config.width, config.mlp_width)
         self.down = nn.Linear(config.mlp_width, config.width)
-        self.mlp_norm = nn.LayerNorm(config.width, eps=_EPSILON)
+        self.mlp_norm = nn.LayerNorm(config.width, eps=epsilon)
 
     def forward(self, x: Tensor, positions: Tensor | None = None) -> Tensor:
         """x: (b, s, d). With positions, only their vectors are computed: (b, k, d) or (m, d), see `take`."""
@@ -191,8 +204,9 @@ class Block(nn.Module):
         if positions is None or positions.dtype is torch.bool:  # a mask leaves ragged rows: choose after the attention
             q, k, v = self.qkv(x).split(width, dim=-1)                                        # b s d, three times
         else:
-            q = F.linear(take(x, positions), self.qkv.weight[:width], self.qkv.bias[:width])  # b k d
-            k, v = F.linear(x, self.qkv.weight[width:], self.qkv.bias[width:]).chunk(2, dim=-1)
+            bias = (None, None) if self.qkv.bias is None else self.qkv.bias.tensor_split([width])
+            q = F.linear(take(x, positions), self.qkv.weight[:width], bias[0])                # b k d
+            k, v = F.linear(x, self.qkv.weight[width:], bias[1]).chunk(2, dim=-1)
         q, k, v = (y.unflatten(-1, (self.heads, -1)).transpose(1, 2) for y in (q, k, v))      # b h s d/h
         y = F.scaled_dot_product_attention(q, k, v, dropout_p=self.dropout if self.training else 0.0)
         y = y.transpose(1, 2).flatten(2)                                                      # b s d
@@ -256,5 +270,5 @@ def initialize(module: nn.Module) -> None:
     """The paper's start: weights from a normal of 0.02 cut off at two deviations, biases 0."""
     if isinstance(module, nn.Linear | nn.Embedding):
         nn.init.trunc_normal_(module.weight, std=0.02, a=-0.04, b=0.04)
-        if isinstance(module, nn.Linear):
+        if isinstance(module, nn.Linear) and module.bias is not None:
             nn.init.zeros_(module.bias)
