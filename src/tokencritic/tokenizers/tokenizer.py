@@ -63,7 +63,7 @@ class Tokenizer(SavedModel, ImageTokenizer):
     @torch.no_grad()
     def encode(self, images: Tensor) -> Tensor:
         """(b, c, h, w) float in [0, 1] -> (b, n) int64."""
-        images = self._checked(images)
+        images = checked_images(self, images)
         if len(images) == 0:
             return torch.zeros(0, self.num_tokens, dtype=torch.int64, device=images.device)
         return self.quantizer.nearest(self.to_latents(images))
@@ -71,11 +71,7 @@ class Tokenizer(SavedModel, ImageTokenizer):
     @torch.no_grad()
     def decode(self, tokens: Tensor) -> Tensor:
         """(b, n) int64, codes -> (b, c, h, w) float in [0, 1]."""
-        if tokens.ndim != 2 or tokens.shape[1] != self.num_tokens:
-            raise InputError(f"tokens has shape {tuple(tokens.shape)}; expected (images, {self.num_tokens})")
-        tokens = as_integers("tokens", tokens)
-        if not tokens.is_cuda and not torch.compiler.is_compiling():  # on a GPU the look would stall the queue
-            check_range("tokens", tokens, self.codebook_size)
+        tokens = checked_tokens(self, tokens)
         if len(tokens) == 0:
             return self.quantizer.codebook.new_zeros(0, self.channels, self.image_size, self.image_size)
         return self.to_images(self.quantizer.look_up(tokens, self.grid)).clamp_(0, 1)
@@ -83,22 +79,34 @@ class Tokenizer(SavedModel, ImageTokenizer):
     def forward(self, images: Tensor) -> TokenizerOutput:
         """(b, c, h, w) float in [0, 1] -> the reconstruction and what the losses need."""
         # fmt: off
-        latents = self.to_latents(self._checked(images))              # b d gh gw
+        latents = self.to_latents(checked_images(self, images))       # b d gh gw
         tokens = self.quantizer.nearest(latents)                      # b n
         quantized = self.quantizer.look_up(tokens, self.grid)         # b d gh gw
         passed = latents + (quantized - latents).detach()             # straight through
         return TokenizerOutput(self.to_images(passed), tokens, latents, quantized)
         # fmt: on
 
-    def _checked(self, images: Tensor) -> Tensor:
-        expected = (self.channels, self.image_size, self.image_size)
-        if images.ndim != 4 or images.shape[1:] != expected:
-            right = f"(images, {', '.join(map(str, expected))})"
-            raise InputError(f"images has shape {tuple(images.shape)}; expected {right}")
-        if not images.is_floating_point():
-            raise InputError(f"images is {images.dtype}; expected floats in [0, 1]")
-        if len(images) and not images.is_cuda and not torch.compiler.is_compiling():
-            low, high = (float(x) for x in images.aminmax())
-            if not (low >= 0 and high <= 1):
-                raise InputError(f"images holds values from {low:.4g} to {high:.4g}; expected floats in [0, 1]")
-        return images.to(self.quantizer.codebook.dtype)
+
+def checked_images(tokenizer: ImageTokenizer, images: Tensor) -> Tensor:
+    """Images (b, c, h, w) in the tokenizer's precision; raises InputError unless they are floats in [0, 1] of its size."""
+    expected = (tokenizer.channels, tokenizer.image_size, tokenizer.image_size)
+    if images.ndim != 4 or images.shape[1:] != expected:
+        right = f"(images, {', '.join(map(str, expected))})"
+        raise InputError(f"images has shape {tuple(images.shape)}; expected {right}")
+    if not images.is_floating_point():
+        raise InputError(f"images is {images.dtype}; expected floats in [0, 1]")
+    if len(images) and not images.is_cuda and not torch.compiler.is_compiling():
+        low, high = (float(x) for x in images.aminmax())
+        if not (low >= 0 and high <= 1):
+            raise InputError(f"images holds values from {low:.4g} to {high:.4g}; expected floats in [0, 1]")
+    return images.to(tokenizer.dtype)
+
+
+def checked_tokens(tokenizer: ImageTokenizer, tokens: Tensor) -> Tensor:
+    """Tokens (b, n) as int64; raises InputError unless they are codes of the tokenizer, as many as its images have."""
+    if tokens.ndim != 2 or tokens.shape[1] != tokenizer.num_tokens:
+        raise InputError(f"tokens has shape {tuple(tokens.shape)}; expected (images, {tokenizer.num_tokens})")
+    tokens = as_integers("tokens", tokens)
+    if not tokens.is_cuda and not torch.compiler.is_compiling():  # on a GPU the look would stall the queue
+        check_range("tokens", tokens, tokenizer.codebook_size)
+    return tokens

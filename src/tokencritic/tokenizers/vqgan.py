@@ -66,8 +66,8 @@ class VQGAN(Tokenizer):
 
     def __init__(self, config: VQGANConfig = PAPER_256) -> None:
         super().__init__(config, config.factor)
-        self.encoder = _encoder(config, config.code_width, maskgit=True)
-        self.decoder = _decoder(config, config.code_width, maskgit=True)
+        self.encoder = encoder_chain(config, config.code_width, maskgit=True)
+        self.decoder = decoder_chain(config, config.code_width, maskgit=True)
         self.quantizer = Quantizer(config.codebook_size, config.code_width)
 
     def to_latents(self, images: Tensor) -> Tensor:
@@ -104,8 +104,8 @@ class TamingVQGAN(Tokenizer):
 
     def __init__(self, config: TamingConfig) -> None:
         super().__init__(config, config.factor)
-        self.encoder = _encoder(config, config.latent_width, config.attention, maskgit=False)
-        self.decoder = _decoder(config, config.latent_width, config.attention, maskgit=False)
+        self.encoder = encoder_chain(config, config.latent_width, config.attention, maskgit=False)
+        self.decoder = decoder_chain(config, config.latent_width, config.attention, maskgit=False)
         self.quantizer = Quantizer(config.codebook_size, config.code_width)
         self.quant_conv = nn.Conv2d(config.latent_width, config.code_width, 1)
         self.post_quant_conv = nn.Conv2d(config.code_width, config.latent_width, 1)
@@ -187,7 +187,7 @@ class Attention(nn.Module):
         return x + self.proj_out(y.transpose(1, 2).view_as(x))
 
 
-def _encoder(config: VQGANConfig, latent_width: int, attention: tuple[int, ...] = (), *, maskgit: bool) -> Chain:
+def encoder_chain(config: VQGANConfig, latent_width: int, attention: tuple[int, ...] = (), *, maskgit: bool) -> Chain:
     """Images (b, c, h, w) -> latents (b, latent_width, gh, gw)."""
     layers: dict[str, nn.Module] = {}
     layers["conv_in"] = nn.Conv2d(config.channels, config.filters, 3, padding=1, bias=not maskgit)
@@ -209,7 +209,7 @@ def _encoder(config: VQGANConfig, latent_width: int, attention: tuple[int, ...] 
     return Chain(layers)
 
 
-def _decoder(config: VQGANConfig, latent_width: int, attention: tuple[int, ...] = (), *, maskgit: bool) -> Chain:
+def decoder_chain(config: VQGANConfig, latent_width: int, attention: tuple[int, ...] = (), *, maskgit: bool) -> Chain:
     """Latents (b, latent_width, gh, gw) -> images (b, c, h, w). Levels are numbered from the finest and run backwards."""
     width = config.widths[-1]
     layers: dict[str, nn.Module] = {"conv_in": nn.Conv2d(latent_width, width, 3, padding=1)}
