@@ -16,9 +16,12 @@ from tokencritic.models.critic import Critic
 from tokencritic.models.generator import Generator
 from tokencritic.models.inline_critic import InlineCritic
 from tokencritic.models.saved import CONFIG, SavedModel, find_file
+from tokencritic.models.titok import BertCritic, BertGenerator
+from tokencritic.models.uvit import UViTCritic, UViTGenerator
 from tokencritic.pretrained import place_of
 from tokencritic.sampling.settings import SamplingSettings
 from tokencritic.tokenizers.compact import CompactTokenizer
+from tokencritic.tokenizers.titok import TiTok
 from tokencritic.tokenizers.vqgan import VQGAN, TamingVQGAN
 
 PIPELINE = "pipeline.json"
@@ -26,9 +29,9 @@ FORMAT = 1
 
 # part -> kind as the JSON names it -> class
 KINDS: Mapping[str, Mapping[str, type[Any]]] = {
-    "tokenizer": {"vqgan": VQGAN, "compact": CompactTokenizer, "taming": TamingVQGAN},
-    "generator": {"transformer": Generator},
-    "critic": {"transformer": Critic},
+    "tokenizer": {"vqgan": VQGAN, "compact": CompactTokenizer, "taming": TamingVQGAN, "titok": TiTok},
+    "generator": {"transformer": Generator, "bert": BertGenerator, "uvit": UViTGenerator},
+    "critic": {"transformer": Critic, "bert": BertCritic, "uvit": UViTCritic},
     "inline_critic": {"head": InlineCritic},
     "classifier": {"convolutional": Classifier},
 }
