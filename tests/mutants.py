@@ -134,8 +134,26 @@ MUTANTS = {
         "torch.floor(num_tokens",
         "tests/test_masking.py",
     ),
+    "official MaskGIT's counts in float64": (
+        "schedules.py",
+        "return _float32(math.cos(_float32(_float32(0.5 * math.pi) * _float32(progress))))",
+        "return math.cos(0.5 * math.pi * progress)",
+        "tests/sampling/test_schedules.py",
+    ),
+    "guidance grows too early": (
+        "schedules.py",
+        '"linear": 1 - left',
+        '"linear": left',
+        "tests/sampling/test_schedules.py",
+    ),
+    "TiTok's confidence normalised": (
+        "contracts.py",
+        'if kind != "tempered_logit":',
+        "if True:",
+        "tests/sampling/test_schedules.py",
+    ),
     "k of a plan rounded down": (
-        "plan.py",
+        "schedules.py",
         "math.ceil(num_tokens",
         "math.floor(num_tokens",
         "tests/test_masking.py tests/sampling/test_exact.py",
@@ -220,8 +238,8 @@ MUTANTS = {
     ),
     "Gumbel noise not annealed": (
         "sampling/scorers.py",
-        "self.selection_noise * proposal.step.time_after * proposal",
-        "self.selection_noise * proposal",
+        "self.selection_noise * SCHEDULES[self.schedule].noise_left(step.done, step.steps)",
+        "self.selection_noise",
         "tests/sampling/test_scorers.py tests/sampling/test_exact.py",
     ),
     "noise not centred": (
@@ -249,9 +267,9 @@ MUTANTS = {
         "tests/sampling/test_propose.py tests/sampling/test_exact.py",
     ),
     "temperature runs the wrong way": (
-        "sampling/loop.py",
-        "cold + (hot - cold) * step.time",
-        "hot + (cold - hot) * step.time",
+        "schedules.py",
+        "return end + (start - end) * left",
+        "return start + (end - start) * left",
         "tests/sampling/test_exact.py",
     ),
     "a revoking step with equal k skipped": (
@@ -286,8 +304,8 @@ MUTANTS = {
     ),
     "guidance interpolates the wrong way": (
         "guidance.py",
-        "without + self.guidance * (with_class - without)",
-        "with_class + self.guidance * (without - with_class)",
+        "without + self.scale * (with_class - without)",
+        "with_class + self.scale * (without - with_class)",
         "tests/models/test_models.py tests/test_contracts.py",
     ),
     "another generator's codes shifted": (

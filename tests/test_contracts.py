@@ -122,7 +122,7 @@ def test_given_tokens_are_all_to_be_judged():
     assert proposal.mask.all()
     assert proposal.seeds.tolist() == [0, 0]
     with pytest.raises(InputError, match="given, not sampled"):
-        proposal.log_probs()
+        proposal.confidence()
     late = Proposal.given(tokens, None, torch.tensor([4, 5]), Step(index=3))
     u = uniforms(torch.tensor([4, 5]), 3, Use.SELECT, step=3)
     assert late.selection_uniforms().equal(u)

@@ -7,23 +7,24 @@ from hypothesis import strategies as st
 
 from tokencritic.errors import InputError
 from tokencritic.masking import count_masked, hide_lowest, mask_ratio, put, random_mask, take
-from tokencritic.plan import Plan, num_masked_table
+from tokencritic.plan import Plan
+from tokencritic.schedules import PAPER
 
 
 def test_the_papers_table_for_256_tokens_in_18_steps():
     # Step 12 of 18 is cos(60 degrees) = 1/2 exactly: 128 tokens, although float64 puts the cosine a hair above 0.5.
-    table = num_masked_table(256, 18)
+    table = PAPER.table(256, 18)
     assert table == [256, 256, 253, 248, 241, 233, 222, 210, 197, 182, 165, 147, 128, 109, 88, 67, 45, 23, 0]
 
 
 def test_refinement_starts_at_its_ratio():
-    assert num_masked_table(256, 9, first_ratio=0.6)[0] == math.ceil(0.6 * 256)
-    assert num_masked_table(10, 2, first_ratio=0.6) == [6, 5, 0]  # 6 cos(45 degrees) = 4.24
+    assert PAPER.table(256, 9, first_ratio=0.6)[0] == math.ceil(0.6 * 256)
+    assert PAPER.table(10, 2, first_ratio=0.6) == [6, 5, 0]  # 6 cos(45 degrees) = 4.24
 
 
 @given(st.integers(1, 1100), st.integers(1, 80), st.floats(0.01, 1))
 def test_tables_fall_from_the_first_count_to_zero(num_tokens, steps, first_ratio):
-    table = num_masked_table(num_tokens, steps, first_ratio)
+    table = PAPER.table(num_tokens, steps, first_ratio)
     assert len(table) == steps + 1
     assert table[-1] == 0
     assert all(1 <= count <= num_tokens for count in table[:-1])
@@ -38,13 +39,13 @@ def test_the_ratio_is_the_papers_cosine():
 @given(st.integers(1, 600), st.integers(1, 40), st.floats(0.01, 1))
 def test_the_plan_and_the_training_masks_count_alike(num_tokens, steps, first_ratio):
     ratios = first_ratio * mask_ratio(torch.arange(steps + 1, dtype=torch.float64) / steps)
-    assert num_masked_table(num_tokens, steps, first_ratio) == count_masked(num_tokens, ratios).tolist()
+    assert PAPER.table(num_tokens, steps, first_ratio) == count_masked(num_tokens, ratios).tolist()
 
 
 def test_a_plan_has_one_table_for_each_image():
     plan = Plan.make([16, 0, 9, 16], 5, first_ratio=0.6)
     assert plan.start.num_masked == (10, 0, 6, 10)
-    tables = [num_masked_table(count, 5, 0.6) for count in plan.num_free]
+    tables = [PAPER.table(count, 5, 0.6) for count in plan.num_free]
     for step, *counts in zip(plan.steps, *(table[1:] for table in tables), strict=True):
         assert step.num_masked == tuple(counts)
     assert [step.index for step in plan.steps] == [1, 2, 3, 4, 5]
@@ -96,9 +97,9 @@ def test_every_mask_of_a_count_is_equally_likely():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: num_masked_table(16, 0), "steps is 0"),
-        (lambda: num_masked_table(16, 4, first_ratio=0), r"first_ratio is 0; it must lie in \(0, 1\]"),
-        (lambda: num_masked_table(16, 4, first_ratio=1.5), "first_ratio is 1.5"),
+        (lambda: PAPER.table(16, 0), "steps is 0"),
+        (lambda: PAPER.table(16, 4, first_ratio=0), r"first_ratio is 0; it must lie in \(0, 1\]"),
+        (lambda: PAPER.table(16, 4, first_ratio=1.5), "first_ratio is 1.5"),
     ],
 )
 def test_bad_input_is_named(call, message):

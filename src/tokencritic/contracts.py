@@ -18,6 +18,7 @@ from tokencritic.errors import InputError
 from tokencritic.masking import hide_lowest, put, take
 from tokencritic.plan import Step
 from tokencritic.randomness import Use, uniforms
+from tokencritic.schedules import Confidence
 
 _OUTSIDE = Step()  # of a proposal that was not made in the loop
 
@@ -25,6 +26,7 @@ _NO_FEATURES = (
     "gives no features for an inline critic; subclass MaskedGenerator, override logits_with_features, and set num_features "
     "and feature_width"
 )
+COLDEST = 1e-6  # a temperature to divide by, for 0
 Features = tuple[Tensor, ...]
 
 
@@ -141,6 +143,10 @@ class MaskedGenerator(Part):
         """The logits of `logits_at` and, from the same evaluation, `num_features` tensors (b, n, feature_width)."""
         raise InputError(f"the generator, a {type(self).__name__}, {_NO_FEATURES}")
 
+    def at(self, step: Step) -> "MaskedGenerator":
+        """The generator that the loop evaluates at a step: another one where guidance changes from step to step."""
+        return self
+
     def features(self, masked_tokens: Tensor, labels: Tensor | None) -> Features:
         """The features alone, without logits."""
         nowhere = torch.empty(len(masked_tokens), 0, dtype=torch.int64, device=masked_tokens.device)
@@ -245,6 +251,7 @@ class Proposal:
     tokens: (b, n) int64, nothing hidden. mask: (b, n) bool, True where the token has just been sampled.
     labels: (b,) int64 or None. seeds: (b,) int64, one random stream per image. step: where in the loop this is.
     positions, logits: where logits were computed and what they are (see `MaskedGenerator.logits_at`); None for given tokens.
+    temperature: by which the logits were divided to sample.
     features: of the same evaluation, if the scorer needs them; of given tokens, from one of their own.
     """
 
@@ -256,6 +263,7 @@ class Proposal:
     positions: Tensor | None = None
     logits: Tensor | None = None
     features: Features | None = None
+    temperature: float | Tensor = 1.0
 
     @classmethod
     def given(
@@ -270,13 +278,21 @@ class Proposal:
         seeds = torch.zeros(len(tokens), dtype=torch.int64, device=tokens.device) if seeds is None else seeds
         return cls(tokens, torch.ones_like(tokens, dtype=torch.bool), labels, seeds, step, features=features)
 
-    def log_probs(self) -> Tensor:
-        """log p_theta of each token just sampled, at temperature 1; +inf where the token was visible. (b, n) float32."""
+    def confidence(self, kind: Confidence = "log_prob") -> Tensor:
+        """How sure the generator is of each token just sampled, +inf where the token was visible. (b, n) float32.
+
+        kind: "log_prob": log p_theta at temperature 1, MaskGIT's; "tempered_log_prob": that of the distribution which the
+        token was sampled from; "tempered_logit": its logit divided by the temperature.
+        """
         if self.logits is None or self.positions is None:
             raise InputError("these tokens were given, not sampled: the generator's confidence in them is not known")
         logits = self.logits.float()
+        if kind != "log_prob" and not isinstance(self.temperature, Tensor):
+            logits = logits / max(self.temperature, COLDEST)
         sampled = take(self.tokens, self.positions)
-        values = logits.gather(-1, sampled[..., None])[..., 0] - logits.logsumexp(-1)
+        values = logits.gather(-1, sampled[..., None])[..., 0]
+        if kind != "tempered_logit":
+            values = values - logits.logsumexp(-1)
         kept = torch.full(self.tokens.shape, torch.inf, device=self.tokens.device)
         return torch.where(self.mask, put(kept, self.positions, values), kept)
 
@@ -312,6 +328,10 @@ class Scorer:
     def revokes(self, step: Step) -> bool:
         """Whether a visible token may be re-masked at a step."""
         return True
+
+    def code_noise(self, step: Step) -> float:
+        """By what the temperature of the sampled codes is multiplied at a step."""
+        return 1.0
 
     def needs_features(self, step: Step) -> bool:
         """Whether `score` reads the generator's features at a step."""

@@ -1,29 +1,40 @@
-"""Classifier-free guidance: a generator seen through a guidance scale."""
+"""Classifier-free guidance: a generator seen through a scale, which may change from step to step."""
 
 import torch
 from torch import Tensor, nn
 
 from tokencritic.contracts import Features, MaskedGenerator
 from tokencritic.errors import InputError
+from tokencritic.plan import Step
+from tokencritic.schedules import PAPER, Guidance, Schedule
 
 
-def guided(generator: MaskedGenerator, guidance: float) -> MaskedGenerator:
-    """The generator with classifier-free guidance of a fixed scale; 1 is none."""
-    if guidance == 1:
+def guided(generator: MaskedGenerator, guidance: Guidance | float, schedule: Schedule = PAPER) -> MaskedGenerator:
+    """The generator with classifier-free guidance; a number is a constant scale, and 1 is none.
+
+    schedule: how far guidance is at each step of the loop.
+    """
+    guidance = guidance if isinstance(guidance, Guidance) else Guidance(guidance)
+    if guidance.scale == 1:
         return generator
     if not generator.null_class:
-        raise InputError(f"guidance is {guidance} but the generator was made without null_class; only 1 is possible")
-    return _GuidedGenerator(generator, guidance)
+        scale = guidance.scale
+        raise InputError(f"guidance is {scale} but the generator was made without null_class; only 1 is possible")
+    return _GuidedGenerator(generator, guidance, schedule, guidance.scale)
 
 
 class _GuidedGenerator(MaskedGenerator):
-    """A generator seen through guidance: null + w (class - null), both evaluations in one batch."""
+    """A generator seen through guidance of a scale w: null + w (class - null), both evaluations in one batch."""
 
-    def __init__(self, generator: MaskedGenerator, guidance: float) -> None:
-        self.generator, self.guidance = generator, guidance
+    def __init__(self, generator: MaskedGenerator, guidance: Guidance, schedule: Schedule, scale: float) -> None:
+        self.generator, self.guidance, self.schedule, self.scale = generator, guidance, schedule, scale
         self.num_tokens, self.codebook_size = generator.num_tokens, generator.codebook_size
         self.mask_id, self.num_classes = generator.mask_id, generator.num_classes
         self.num_features, self.feature_width = generator.num_features, generator.feature_width
+
+    def at(self, step: Step) -> MaskedGenerator:
+        scale = self.guidance.at(self.schedule.guidance_left(step.done, step.steps))
+        return self.generator if scale == 1 else _GuidedGenerator(self.generator, self.guidance, self.schedule, scale)
 
     @property
     def networks(self) -> tuple[nn.Module, ...]:
@@ -52,10 +63,10 @@ class _GuidedGenerator(MaskedGenerator):
 
     def _twice(self, masked_tokens: Tensor, labels: Tensor | None, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         if labels is None:
-            raise InputError(f"guidance is {self.guidance} but labels is None; give one label per image")
+            raise InputError(f"guidance is {self.guidance.scale} but labels is None; give one label per image")
         both = torch.cat([labels, torch.full_like(labels, self.num_classes)])
         return torch.cat([masked_tokens, masked_tokens]), both, torch.cat([positions, positions])
 
     def _combined(self, logits: Tensor) -> Tensor:
         with_class, without = logits.chunk(2)
-        return without + self.guidance * (with_class - without)
+        return without + self.scale * (with_class - without)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from tokencritic.plan import ROUNDING
+from tokencritic.schedules import ROUNDING
 
 
 def mask_ratio(progress: Tensor) -> Tensor:

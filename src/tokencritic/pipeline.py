@@ -26,6 +26,7 @@ from tokencritic.sampling.rejection import best_of, choose_ranker
 from tokencritic.sampling.scorers import CriticScorer, InlineScorer, Judges, make_scorer
 from tokencritic.sampling.settings import REFINEMENT_RATIO, ModelSettings, SamplingSettings
 from tokencritic.sampling.starts import Seeds, edit, refine, sample
+from tokencritic.schedules import SCHEDULES
 
 OutputType = Literal["pil", "pt", "np"]
 
@@ -224,8 +225,10 @@ class TokenCriticPipeline:
         classifier = self.classifier if reject_with is None else as_classifier(reject_with)
         ranker = choose_ranker(settings, self.critic, classifier, self.tokenizer.decode)
         judges = Judges(self.critic, self.inline_critic, self.tokenizer.grid)
-        parts = guided(self.generator, settings.guidance), make_scorer(settings, judges)
-        options: dict[str, Any] = {"steps": settings.steps, "temperature": settings.temperature, "on_step": on_step}
+        guidance, schedule = settings.guidance_over_steps(), SCHEDULES[settings.schedule]
+        parts = guided(self.generator, guidance, schedule), make_scorer(settings, judges)
+        options: dict[str, Any] = {name: vars(settings)[name] for name in ("steps", "temperature", "schedule")}
+        options["on_step"] = on_step
 
         all_seeds = torch.stack([candidate_seeds(seeds, number) for number in range(settings.candidates)])
 

@@ -9,8 +9,8 @@ from evaluation import toy
 
 from tokencritic import TokenCriticPipeline
 from tokencritic.evaluation.diagnosis import sampling_report, step_sums, watch
-from tokencritic.plan import num_masked_table
 from tokencritic.sampling.trace import TraceStep
+from tokencritic.schedules import PAPER
 
 PIPE = toy.make_pipe(sampler="critic", selection_noise=0.0)
 LABELS, SEEDS = torch.arange(40) % 2, torch.arange(40)
@@ -64,7 +64,7 @@ def test_a_report_by_hand():
 def test_as_many_are_hidden_as_the_schedule_says_and_the_last_score_is_that_of_the_images():
     settings = PIPE.settings()
     counts = watch(PIPE, LABELS, SEEDS, settings, batch_size=16)
-    table = num_masked_table(9, settings.steps)
+    table = PAPER.table(9, settings.steps)
     report = sampling_report(counts)
     assert [one["hidden_per_image"] for one in report["steps"]] == [table[one["step"]] for one in report["steps"]]
     for before, after in itertools.pairwise(counts.values()):

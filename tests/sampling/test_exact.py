@@ -11,7 +11,6 @@ import torch
 from markov_world import MarkovWorld
 from sampling import enumeration
 
-from tokencritic.plan import num_masked_table
 from tokencritic.sampling.scorers import (
     ConfidenceScorer,
     CriticScorer,
@@ -22,6 +21,7 @@ from tokencritic.sampling.scorers import (
 )
 from tokencritic.sampling.settings import SamplingSettings
 from tokencritic.sampling.starts import refine, sample
+from tokencritic.schedules import PAPER
 
 ERROR_RATE = 1e-4
 SAMPLES = 100_000
@@ -57,7 +57,7 @@ def test_the_world_knows_its_own_distribution():
 
 
 def test_one_token_at_a_time_in_random_order_gives_the_true_joint():
-    assert max(before - after for before, after in pairwise(num_masked_table(4, 12))) == 1
+    assert max(before - after for before, after in pairwise(PAPER.table(4, 12))) == 1
     for label in range(2):
         observed = distribution_of(SMALL, RandomOrderScorer(), label=label, steps=12)
         assert p_value(observed, SMALL.truth(label)) > ERROR_RATE

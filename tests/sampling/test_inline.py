@@ -16,13 +16,14 @@ from tokencritic.models.generator import Generator
 from tokencritic.models.inline_critic import InlineCritic, InlineCriticConfig
 from tokencritic.models.transformer import TransformerConfig
 from tokencritic.pipeline import TokenCriticPipeline
-from tokencritic.plan import Step, num_masked_table
+from tokencritic.plan import Step
 from tokencritic.randomness import as_seeds, resampling_seeds
 from tokencritic.sampling.propose import propose
 from tokencritic.sampling.scorers import ConfidenceScorer, InlineScorer, Judges, NamedScorer, make_scorer
 from tokencritic.sampling.settings import SamplingSettings
 from tokencritic.sampling.starts import edit, refine, sample
 from tokencritic.sampling.trace import Trace
+from tokencritic.schedules import PAPER
 
 WORLD = MarkovWorld.random(num_tokens=6, states=3, classes=2, seed=3)
 SIZES = TransformerConfig(
@@ -44,12 +45,12 @@ for _parameter in HEAD.parameters():
 def naive(world, scorer, steps, tokens, mask, free, labels, seeds):
     """The sampler as docs/inline-critic.md states it, in plain Python: every step, both rankings by sorting."""
     for done in range(1, steps + 1):
-        step = Step(done, (steps - done + 1) / steps, (steps - done) / steps)
+        step = Step(done, (steps - done + 1) / steps, (steps - done) / steps, (), steps)
         hidden = tokens.masked_fill(mask, world.mask_id)
         made = propose(world, hidden, mask, labels, seeds, step=step)
         noise = made.selection_gumbel()
         trust = scorer.critic(world.features(hidden, labels)) + scorer.remask_noise * noise
-        sure = made.log_probs() + scorer.confidence.selection_noise * step.time_after * noise
+        sure = made.confidence() + scorer.confidence.selection_noise * step.time_after * noise
         after = torch.zeros_like(mask)
         for row in range(len(tokens)):
             num_free = int(free[row].sum())
@@ -121,7 +122,7 @@ class Counting(Generator):
 def test_a_step_is_one_generator_evaluation_and_its_counts_are_exact():
     generator, trace, steps, quota = Counting().eval(), Trace(), 8, 0.6
     tokens = sample(generator, InlineScorer(HEAD, quota), [1, 1, 2], steps=steps, on_step=trace)
-    table = num_masked_table(16, steps)
+    table = PAPER.table(16, steps)
     assert table[:3] == [16, 16, 15]
     # Step 1 hides all again and is skipped. Step 2 sees two labels and nothing to re-mask. The last re-masks nothing.
     assert generator.rows == [2] + [3] * 6

@@ -14,7 +14,7 @@ from tokencritic.guidance import guided as guided_by
 from tokencritic.masking import hide_lowest
 from tokencritic.models.generator import Generator
 from tokencritic.models.transformer import TransformerConfig
-from tokencritic.plan import Step, num_masked_table
+from tokencritic.plan import Step
 from tokencritic.randomness import Use, as_seeds, resampling_seeds, uniforms
 from tokencritic.sampling.propose import sample_codes
 from tokencritic.sampling.scorers import (
@@ -27,6 +27,7 @@ from tokencritic.sampling.scorers import (
 )
 from tokencritic.sampling.starts import edit, refine, sample
 from tokencritic.sampling.trace import Trace
+from tokencritic.schedules import PAPER
 
 TINY = TransformerConfig(num_tokens=16, codebook_size=12, num_classes=3, width=32, layers=2, heads=2, mlp_width=64)
 torch.manual_seed(0)
@@ -70,7 +71,7 @@ class Naive:
 
     def run(self, tokens, mask, free, labels, seeds):
         for done in range(1, self.steps + 1):
-            step = Step(done, (self.steps - done + 1) / self.steps, (self.steps - done) / self.steps)
+            step = Step(done, (self.steps - done + 1) / self.steps, (self.steps - done) / self.steps, (), self.steps)
             logits = self.generator(tokens.masked_fill(mask, self.generator.mask_id), labels)
             noise = uniforms(seeds, tokens.shape[1], Use.DRAW, done)
             codes = sample_codes(logits, noise, self.cold + (self.hot - self.cold) * step.time)
@@ -159,7 +160,7 @@ def test_the_loop_with_networks_is_algorithm_2(scorer, steps):
 def test_exactly_k_are_hidden_at_each_step_and_none_at_the_end(scorer, steps):
     trace = Trace()
     tokens = sample(GENERATOR, scorer, [0, 2], steps=steps, on_step=trace)
-    table = num_masked_table(16, steps)
+    table = PAPER.table(16, steps)
     hidden = {step.index: step.hidden.sum(1).tolist() for step in trace.steps}
     for index in range(1, steps + 1):  # a step that is left out hides what was hidden before
         assert hidden.get(index, [table[index - 1]] * 2) == [table[index]] * 2
@@ -176,7 +177,7 @@ def test_needless_evaluations_are_left_out():
     generator_calls, critic_calls = [], []
     generator = counting(Generator(TINY).eval(), generator_calls)
     critic = counting(GENERATOR.start_critic().eval(), critic_calls)
-    table = num_masked_table(16, 8)
+    table = PAPER.table(16, 8)
     assert table[:3] == [16, 16, 15]
     sample(generator, CriticScorer(critic), [1] * 5 + [2], steps=8)
     # Step 1 of 8 hides all again and is skipped; the next one sees two labels; the last step has no critic.

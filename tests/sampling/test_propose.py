@@ -53,8 +53,8 @@ def test_visible_tokens_are_copied_and_hidden_ones_filled():
         assert proposal.tokens[~mask].equal(tokens[~mask])
         assert (proposal.tokens < 20).all()
         assert proposal.tokens.equal(proposals[0].tokens)
-        assert proposal.log_probs().isinf().equal(~mask)
-        assert proposal.log_probs()[mask].allclose(proposals[0].log_probs()[mask], atol=1e-5)
+        assert proposal.confidence().isinf().equal(~mask)
+        assert proposal.confidence()[mask].allclose(proposals[0].confidence()[mask], atol=1e-5)
 
 
 def test_log_probs_are_the_softmax_at_temperature_1():
@@ -65,7 +65,7 @@ def test_log_probs_are_the_softmax_at_temperature_1():
     for temperature in (0.0, 0.3, 1.0):
         proposal = propose(generator, masked, hidden, None, torch.tensor([1]), temperature=temperature)
         expected = logits.log_softmax(-1).gather(-1, proposal.tokens[..., None])[..., 0]
-        assert proposal.log_probs().allclose(expected, atol=1e-6)
+        assert proposal.confidence().allclose(expected, atol=1e-6)
 
 
 def test_each_image_may_have_a_temperature_of_its_own():

@@ -28,9 +28,9 @@ SEEDS = torch.tensor([3, 4])
 MASK = torch.tensor([[True, False, True, True], [True, True, False, False]])
 
 
-def proposal(time=0.5, time_after=0.25, num_tokens=4):
+def proposal(time=0.5, steps=14, num_tokens=4):
     mask = MASK if num_tokens == 4 else torch.ones(2, num_tokens, dtype=torch.bool)
-    step = Step(index=7, time=time, time_after=time_after)
+    step = Step(index=7, time=time, time_after=(steps - 7) / steps, steps=steps)
     logits = torch.randn(*mask.shape, 5, generator=torch.Generator().manual_seed(0))
     positions = torch.arange(mask.shape[1]).expand(mask.shape)
     return Proposal(torch.ones(mask.shape, dtype=torch.int64), mask, None, SEEDS, step, positions, logits)
@@ -159,8 +159,8 @@ def test_a_critic_that_reads_the_mask_is_given_it():
 def test_confidence_is_log_p_plus_gumbel_noise_annealed_to_nothing():
     gumbel = -(-uniforms(SEEDS, 4, Use.SELECT, step=7).double().log()).log()
     log_p = proposal().logits.double().log_softmax(-1)[..., 1]
-    for after in (0.75, 0.25, 0.0):
-        scorer, made = ConfidenceScorer(4.5), proposal(time_after=after)
+    for steps, after in ((28, 0.75), (14, 0.5), (7, 0.0)):
+        scorer, made = ConfidenceScorer(4.5), proposal(steps=steps)
         assert scorer.score(made)[MASK].double().allclose(log_p[MASK], atol=1e-5)
         assert scorer.noise(made).double().allclose(4.5 * after * gumbel, atol=1e-5)
         assert (scorer.score(made)[~MASK] == torch.inf).all()

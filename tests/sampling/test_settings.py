@@ -177,7 +177,11 @@ def test_settings_in_effect_leave_nothing_open_and_omit_what_the_sampler_has_not
         "early_noise": 12.0,
         "remask_quota": None,
         "remask_noise": None,
+        "schedule": "paper",
+        "halton_roll": None,
         "guidance": 1.0,
+        "guidance_schedule": None,
+        "guidance_power": None,
         "candidates": 1,
         "reject_by": None,
     }

@@ -10,6 +10,7 @@ from jsonargparse import ArgumentError, ArgumentParser, DefaultHelpFormatter, Na
 from tokencritic.errors import InputError, check_at_least
 from tokencritic.sampling.samplers import SAMPLERS
 from tokencritic.sampling.settings import NoiseKind, RejectBy, SamplingSettings
+from tokencritic.schedules import SCHEDULES, GuidanceSchedule
 
 if TYPE_CHECKING:
     from tokencritic.pipeline import TokenCriticPipeline
@@ -27,7 +28,11 @@ _FORMS: dict[str, dict[str, Any]] = {
     "early_noise": {"type": float, "metavar": "K"},
     "remask_quota": {"type": float, "metavar": "X"},
     "remask_noise": {"type": float, "metavar": "K"},
+    "schedule": {"choices": tuple(SCHEDULES), "metavar": "NAME"},
+    "halton_roll": {"type": bool, "metavar": "BOOL"},
     "guidance": {"type": float, "metavar": "W"},
+    "guidance_schedule": {"choices": get_args(GuidanceSchedule)},
+    "guidance_power": {"type": float, "metavar": "P"},
     "candidates": {"type": int, "metavar": "N"},
     "reject_by": {"choices": get_args(RejectBy)},
 }
@@ -98,6 +103,8 @@ def add_settings(parser: ArgumentParser) -> None:
         text = helps[name]
         if name == "sampler":
             text = f"which tokens are kept: {'; '.join(f'{row.name}: {row.summary}' for row in SAMPLERS.values())}"
+        if name == "schedule":
+            text = f"how the steps run: {'; '.join(f'{row.name}: {row.summary}' for row in SCHEDULES.values())}"
         group.add_argument(f"--{name}", help=text, **form)
 
 

@@ -78,7 +78,7 @@ def judge(
         for part in rows.split(batch_size):
             tokens, labels, seeds = read_rows(arrays, part, None, seed, pipe.device)
             found = critic_loss(pipe.critic, pipe.generator, tokens, labels, seeds, temperature=temperature)
-            unchanged, log_probs = found.proposal.tokens == tokens, found.proposal.log_probs()
+            unchanged, log_probs = found.proposal.tokens == tokens, found.proposal.confidence()
             parts.append([value.cpu() for value in (found.logits.float(), found.mask, unchanged, log_probs)])
             progress.advance(len(part))
     return Judged(*map(torch.cat, zip(*parts, strict=True)))

@@ -55,15 +55,16 @@ def run_loop(
     tokens = start.tokens.masked_fill(mask, mask_id)
     with evaluating(*generator.networks, *scorer.networks):
         for step, before in plan.with_effect(scorer.revokes):
-            all_hidden = min(before) == mask.shape[1]
+            current, all_hidden = generator.at(step), min(before) == mask.shape[1]
             proposal = propose(
-                _OncePerLabel(generator, start.labels) if all_hidden else generator,
+                _OncePerLabel(current, start.labels) if all_hidden else current,
                 tokens,
                 mask,
                 start.labels,
                 start.seeds,
                 step=step,
-                temperature=cold + (hot - cold) * step.time,
+                temperature=plan.schedule.temperature(hot, cold, step.done, step.steps),
+                code_noise=scorer.code_noise(step),
                 most_masked=max(before),
                 with_features=not step.is_last and before != plan.num_free and scorer.needs_features(step),
             )

@@ -3,13 +3,12 @@
 import torch
 from torch import Tensor
 
-from tokencritic.contracts import MaskedGenerator, Proposal
+from tokencritic.contracts import COLDEST, MaskedGenerator, Proposal
 from tokencritic.errors import InputError
 from tokencritic.masking import put, take
 from tokencritic.plan import Step
 from tokencritic.randomness import Use, uniforms
 
-_COLDEST = 1e-6  # in a tensor of temperatures, for 0
 _FIRST = Step()
 
 
@@ -23,6 +22,7 @@ def propose(
     *,
     step: Step = _FIRST,
     temperature: float | Tensor = 1.0,
+    code_noise: float = 1.0,
     most_masked: int | None = None,
     with_features: bool = False,
 ) -> Proposal:
@@ -30,6 +30,7 @@ def propose(
 
     masked_tokens: (b, n) int64; mask: (b, n) bool, True = hidden; labels: (b,) or None; seeds: (b,) int64.
     temperature: divides the logits; 0 takes the likeliest code. One number, or (b,), one for each image.
+    code_noise: multiplies the temperature, see `Scorer.code_noise`.
     most_masked: the largest number of hidden tokens in an image, if known: saves the host from waiting for the mask.
     with_features: keep the generator's features of this evaluation, for an inline critic.
     """
@@ -40,11 +41,12 @@ def propose(
     else:
         logits = generator.logits_at(masked_tokens, labels, positions)
     noise = uniforms(seeds, mask.shape[1], Use.DRAW, step.index)
-    if isinstance(temperature, Tensor):
-        temperature = take(temperature[:, None].expand(mask.shape), positions)
-    sampled = sample_codes(logits, take(noise, positions), temperature)
+    heat = code_noise * temperature
+    if isinstance(heat, Tensor):
+        heat = take(heat[:, None].expand(mask.shape), positions)
+    sampled = sample_codes(logits, take(noise, positions), heat)
     tokens = torch.where(mask, put(masked_tokens, positions, sampled), masked_tokens)
-    return Proposal(tokens, mask, labels, seeds, step, positions, logits, features)
+    return Proposal(tokens, mask, labels, seeds, step, positions, logits, features, temperature)
 
 
 def sample_codes(logits: Tensor, uniforms: Tensor, temperature: float | Tensor = 1.0) -> Tensor:
@@ -54,7 +56,7 @@ def sample_codes(logits: Tensor, uniforms: Tensor, temperature: float | Tensor =
     the first of equals. A tensor of temperatures has the shape of `uniforms`; there, 0 may take any of equals.
     """
     if isinstance(temperature, Tensor):
-        temperature = temperature[..., None].clamp(min=_COLDEST)
+        temperature = temperature[..., None].clamp(min=COLDEST)
     elif temperature < 0:
         raise InputError(f"temperature is {temperature}; it must be 0 (greedy) or positive")
     elif temperature == 0:

@@ -77,6 +77,14 @@ SAMPLERS: dict[str, Sampler] = {
         Sampler(
             "random-order", "Random order", "#009E73", "a random order", score_title="random score", compared=False
         ),
-        Sampler("halton", "Halton order", "#000000", "an evenly spread order", score_title="order", compared=False),
+        Sampler(
+            "halton",
+            "Halton order",
+            "#000000",
+            "an evenly spread order",
+            score_title="order",
+            settings=("halton_roll",),
+            compared=False,
+        ),
     )
 }

@@ -14,7 +14,9 @@ from tokencritic.contracts import FeatureCritic, MaskedGenerator, Proposal, Scor
 from tokencritic.errors import InputError
 from tokencritic.masking import hide_lowest
 from tokencritic.plan import Step, check_window, in_window
+from tokencritic.randomness import Use, uniforms
 from tokencritic.sampling.settings import NoiseKind, SamplingSettings, check_noise, check_quota
+from tokencritic.schedules import SCHEDULES, find_schedule
 
 Grid = tuple[int, int]
 
@@ -121,28 +123,37 @@ class RandomRemaskScorer(NamedScorer, name="random-remask"):
 class ConfidenceScorer(NamedScorer, name="confidence"):
     """MaskGIT: the generator's own log probability plus Gumbel noise, annealed to 0; kept tokens stay kept.
 
-    selection_noise: the published choice temperature, 4.5 at 256 x 256.
+    selection_noise: the published choice temperature, 4.5 at 256 x 256. schedule: a name of `SCHEDULES`, whose authors' form of
+    confidence and annealing it is.
     """
 
     selection_noise: float = 4.5
+    schedule: str = "paper"
 
     def __post_init__(self) -> None:
         check_noise(self.selection_noise)
+        find_schedule(self.schedule)
 
     @classmethod
     def from_settings(cls, settings: SamplingSettings, judges: Judges) -> Scorer:
-        return cls(settings.selection_noise or 0.0)
+        return cls(settings.selection_noise or 0.0, settings.schedule)
 
     def score(self, proposal: Proposal) -> Tensor:
-        return proposal.log_probs()
+        return proposal.confidence(SCHEDULES[self.schedule].confidence)
 
     def noise(self, proposal: Proposal) -> Tensor | float:
         if self.selection_noise == 0:
             return 0.0
-        return self.selection_noise * proposal.step.time_after * proposal.selection_gumbel()
+        return self._noise_at(proposal.step) * proposal.selection_gumbel()
 
     def revokes(self, step: Step) -> bool:
         return False
+
+    def code_noise(self, step: Step) -> float:
+        return self._noise_at(step) if SCHEDULES[self.schedule].codes_by_noise else 1.0
+
+    def _noise_at(self, step: Step) -> float:
+        return self.selection_noise * SCHEDULES[self.schedule].noise_left(step.done, step.steps)
 
 
 @dataclass(frozen=True)
@@ -171,7 +182,7 @@ class InlineScorer(NamedScorer, name="inline"):
     def from_settings(cls, settings: SamplingSettings, judges: Judges) -> Scorer:
         if judges.inline_critic is None:
             raise InputError("sampler is inline but the model has no inline critic; choose another sampler")
-        confidence = ConfidenceScorer(settings.selection_noise or 0.0)
+        confidence = ConfidenceScorer(settings.selection_noise or 0.0, settings.schedule)
         inline = cls(judges.inline_critic, settings.remask_quota, settings.remask_noise, confidence)
         if settings.critic_window == (1, 0):
             return inline
@@ -183,6 +194,9 @@ class InlineScorer(NamedScorer, name="inline"):
 
     def needs_features(self, step: Step) -> bool:
         return True
+
+    def code_noise(self, step: Step) -> float:
+        return self.confidence.code_noise(step)
 
     def score(self, proposal: Proposal) -> Tensor:
         if proposal.features is None:  # nothing is re-masked
@@ -227,14 +241,16 @@ class RandomOrderScorer(NamedScorer, name="random-order"):
 class HaltonScorer(NamedScorer, name="halton"):
     """Tokens are kept in the order of a Halton sequence over the grid, which spreads each step's tokens evenly.
 
-    grid: (height, width); None for a square. The order is the same for every image.
+    grid: (height, width); None for a square. roll: each image's order starts at a random place of the sequence; without it
+    the order is the same for every image.
     """
 
     grid: Grid | None = None
+    roll: bool = False
 
     @classmethod
     def from_settings(cls, settings: SamplingSettings, judges: Judges) -> Scorer:
-        return cls(judges.grid)
+        return cls(judges.grid, settings.halton_roll)
 
     def score(self, proposal: Proposal) -> Tensor:
         num_tokens = proposal.tokens.shape[1]
@@ -243,8 +259,14 @@ class HaltonScorer(NamedScorer, name="halton"):
             raise InputError(
                 f"grid is {self.grid} for {num_tokens} tokens; give a height and width whose product that is"
             )
-        ranks = torch.tensor(halton_ranks(*grid), dtype=torch.float32, device=proposal.tokens.device)
-        return torch.where(proposal.mask, -ranks, torch.inf)
+        ranks = torch.tensor(halton_ranks(*grid), device=proposal.tokens.device)
+        if self.roll:
+            ranks = (ranks + self.offsets(proposal.seeds, num_tokens)[:, None]) % num_tokens
+        return torch.where(proposal.mask, -ranks.float(), torch.inf)
+
+    def offsets(self, seeds: Tensor, num_tokens: int) -> Tensor:
+        """By how many places each image's order is rolled: (b,) int64."""
+        return (uniforms(seeds, 1, Use.SELECT, 0)[:, 0] * num_tokens).long()
 
     def revokes(self, step: Step) -> bool:
         return False
@@ -283,6 +305,9 @@ class WindowScorer(Scorer):
 
     def needs_features(self, step: Step) -> bool:
         return self.at(step).needs_features(step)
+
+    def code_noise(self, step: Step) -> float:
+        return self.at(step).code_noise(step)
 
     def select(self, noisy: Tensor, proposal: Proposal, free: Tensor, num_masked: Tensor) -> Tensor:
         return self.at(proposal.step).select(noisy, proposal, free, num_masked)

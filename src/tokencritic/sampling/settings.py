@@ -13,6 +13,7 @@ from tokencritic.errors import InputError
 from tokencritic.files import read_json
 from tokencritic.plan import Plan, Step, check_window, in_window
 from tokencritic.sampling.samplers import SAMPLERS, Sampler
+from tokencritic.schedules import SCHEDULES, Guidance, GuidanceSchedule, find_schedule
 
 Temperature = float | tuple[float, float]
 NoiseKind = Literal["uniform", "gumbel"]
@@ -22,24 +23,28 @@ REFINEMENT_RATIO = 0.6  # the paper's share of tokens that refinement hides firs
 
 # What a caller's change of sampler leaves as it is: the rest is what suits one sampler and harms another.
 _RANKING = ("candidates", "reject_by")
-_SHARED = ("steps", *_RANKING)
+_GUIDANCE = ("guidance", "guidance_schedule", "guidance_power")
+_SHARED = ("steps", *_RANKING, *_GUIDANCE)
 
 
 @dataclass(frozen=True)
 class SamplingSettings:
     """How to sample.
 
-    sampler: a name of `SAMPLERS`; None is the critic where the model has one, else the generator's confidence.
-    steps: how many, T in the paper. temperature: of the sampled codes, one number or (start, end) for
-    T(t) = (start - end) t/T + end; 0 is greedy. selection_noise: randomness in which tokens are kept, K in the paper; None is
-    the sampler's default. noise_kind: of the critic: "uniform" on the probability, annealed, as in the paper, or "gumbel" on
-    the logit, constant. critic_window: (start, end), the critic is active for t/T in (end, start]; the generator's confidence
-    chooses before and after. early_noise: selection noise of confidence before the window.
-    remask_quota: of the inline critic, which share of the visible tokens it re-masks, times that of the tokens still hidden.
-    remask_noise: Gumbel noise on the inline critic's logits.
-    guidance: classifier-free guidance scale, 1 is none. candidates: images sampled for each that is kept (rejection); the
-    paper's acceptance rate is 1 / candidates. reject_by: keep the candidate whose class the classifier finds likeliest, or the
-    one that the critic trusts most.
+    sampler: a name of `SAMPLERS`; None is the critic where the model has one, else the generator's confidence. steps: how
+    many, T in the paper. schedule: a name of `SCHEDULES`: how many tokens stay hidden after each step, and how the
+    numbers below run over the steps; "paper" is this paper's, the others are of published generators. temperature: of the
+    sampled codes, one number or (start, end) for T(t) = (start - end) t/T + end; 0 is greedy. selection_noise: randomness
+    in which tokens are kept, K in the paper; None is the sampler's default. noise_kind: of the critic: "uniform" on the
+    probability, annealed, as in the paper, or "gumbel" on the logit, constant. critic_window: (start, end), the critic is
+    active for t/T in (end, start]; the generator's confidence chooses before and after. early_noise: selection noise of
+    confidence before the window. remask_quota: of the inline critic, which share of the visible tokens it re-masks, times
+    that of the tokens still hidden. remask_noise: Gumbel noise on the inline critic's logits. halton_roll: each image's
+    Halton order starts at a random place. guidance: classifier-free guidance scale s for logits null + s (class - null),
+    1 is none. guidance_schedule: the scale is constant, or grows from 1 with the share x of the steps done: linear, or
+    cosine, as (1 - cos(pi x^p)) / 2. guidance_power: p of the cosine. candidates: images sampled for each that is kept
+    (rejection); the paper's acceptance rate is 1 / candidates. reject_by: keep the candidate whose class the classifier
+    finds likeliest, or the one that the critic trusts most.
     """
 
     sampler: str | None = None
@@ -51,7 +56,11 @@ class SamplingSettings:
     early_noise: float = 12.0
     remask_quota: float = 0.5
     remask_noise: float = 0.5
+    schedule: str = "paper"
+    halton_roll: bool = False
     guidance: float = 1.0
+    guidance_schedule: GuidanceSchedule = "constant"
+    guidance_power: float = 1.0
     candidates: int = 1
     reject_by: RejectBy = "classifier"
 
@@ -67,14 +76,18 @@ class SamplingSettings:
             value = vars(self)[name]
             if not isinstance(value, Integral) or value < 1:
                 raise InputError(f"{name} is {value!r}; it must be an integer, at least 1")
-        if not math.isfinite(self.guidance):
-            raise InputError(f"guidance is {self.guidance}; it must be a number")
+        find_schedule(self.schedule)
+        self.guidance_over_steps()
         for name in ("selection_noise", "early_noise", "remask_noise"):
             if (value := vars(self)[name]) is not None:
                 check_noise(value, name)
         check_quota(self.remask_quota)
         check_window(self.critic_window)
         temperature_range(self.temperature)
+
+    def guidance_over_steps(self) -> Guidance:
+        """The guidance as the generator takes it."""
+        return Guidance(self.guidance, self.guidance_schedule, self.guidance_power)
 
     def of(self, has_critic: bool) -> "SamplingSettings":
         """These settings with the sampler and its noise named, for a model with or without a critic."""
@@ -95,7 +108,9 @@ class SamplingSettings:
         window = None if values["critic_window"] is None else list(self.critic_window)
         reject_by = self.reject_by if self.candidates > 1 else None
         temperature = list(temperature_range(self.temperature))
-        return values | {"temperature": temperature, "critic_window": window, "reject_by": reject_by}
+        unused = () if self.guidance != 1 else _GUIDANCE[1:]
+        values |= {"temperature": temperature, "critic_window": window, "reject_by": reject_by}
+        return values | dict.fromkeys(unused)
 
     @property
     def probabilities(self) -> bool:
@@ -112,8 +127,10 @@ class SamplingSettings:
         """
         row = self.row(has_critic)
         window = self.critic_window if row.revokes else None
-        generator, chosen, judged = _count_evaluations(num_tokens, self.steps, window, refine_ratio)
-        generator *= 1 if self.guidance == 1 else 2
+        run, chosen, judged = self._run(num_tokens, window, refine_ratio)
+        guidance, schedule = self.guidance_over_steps(), SCHEDULES[self.schedule]
+        scales = (guidance.at(schedule.guidance_left(step.done, step.steps)) for step in run)
+        generator = sum(1 if scale == 1 else 2 for scale in scales)
         if row.uses_inline_critic and refine_ratio is not None:
             generator += 1  # the features of the given tokens
         critic, inline = (chosen if row.uses_critic else 0), (judged if row.uses_inline_critic else 0)
@@ -133,16 +150,21 @@ class SamplingSettings:
         row = self.row(has_critic)
         if self.steps <= 1 + row.uses_inline_critic or not row.revokes:
             return
-        if _count_evaluations(num_tokens, self.steps, self.critic_window, None)[1 + row.uses_inline_critic] == 0:
+        if self._run(num_tokens, self.critic_window, None)[1 + row.uses_inline_critic] == 0:
             start, end = self.critic_window
             raise InputError(
                 f"critic_window is {start:g} {end:g}; it contains none of {self.steps} steps of {num_tokens} tokens at which "
                 "the critic could choose; widen it, or take more steps"
             )
 
+    def _run(
+        self, num_tokens: int, window: tuple[float, float] | None, refine_ratio: float | None
+    ) -> "tuple[tuple[Step, ...], int, int]":
+        return _run_steps(self.schedule, num_tokens, self.steps, window, refine_ratio)
+
     def with_open_window(self, num_tokens: int) -> "SamplingSettings":
         """These settings with the critic window widened, if it contains no step, until it contains one."""
-        plan = Plan.make([num_tokens], self.steps)
+        plan = Plan.make([num_tokens], self.steps, schedule=SCHEDULES[self.schedule])
         start, end = self.critic_window
         start = max(start, min(1.0, 2 / self.steps))  # the last choice is that of the last step but one
         inline = SAMPLERS[self.sampler or "critic"].uses_inline_critic  # which judges visible tokens
@@ -168,22 +190,22 @@ class Evaluations(NamedTuple):
 
 
 @lru_cache
-def _count_evaluations(
-    num_tokens: int, steps: int, window: tuple[float, float] | None, refine_ratio: float | None
-) -> tuple[int, int, int]:
-    """How often the loop evaluates its generator, how often it chooses inside the window (None for no window), and how often
-    some tokens are visible then.
+def _run_steps(
+    schedule: str, num_tokens: int, steps: int, window: tuple[float, float] | None, refine_ratio: float | None
+) -> tuple[tuple[Step, ...], int, int]:
+    """The steps at which the loop evaluates its generator, how often it chooses inside the window (None for no window), and
+    how often some tokens are visible then.
     """
 
     def revokes(step: Step) -> bool:
         return window is not None and in_window(window, step)
 
-    plan = Plan.make([num_tokens], steps, 1.0 if refine_ratio is None else refine_ratio)
+    plan = Plan.make([num_tokens], steps, 1.0 if refine_ratio is None else refine_ratio, SCHEDULES[schedule])
     run = list(plan.with_effect(revokes))
     chosen = [before for step, before in run if not step.is_last and revokes(step)]
     judged = [before for before in chosen if before != plan.num_free]
     given = refine_ratio is not None and revokes(plan.start)
-    return len(run), len(chosen) + given, len(judged) + given
+    return tuple(step for step, _ in run), len(chosen) + given, len(judged) + given
 
 
 def check_noise(value: float, name: str = "selection_noise") -> None:
@@ -232,7 +254,8 @@ def tuning_file(folder: Path, sampler: str, nfe: int) -> Path:
 class ModelSettings:
     """The settings of one model: its defaults, what tuning found, and how a caller's changes join them.
 
-    folder: where the files of tuning lie, None for a model that has no folder.
+    folder: where the files of tuning lie, None for a model that has no folder. published: the authors' settings of an imported
+    generator, for the sampler that they name.
     """
 
     defaults: SamplingSettings
@@ -240,13 +263,15 @@ class ModelSettings:
     has_critic: bool
     folder: Path | None = None
     has_inline_critic: bool = False
+    published: SamplingSettings | None = None
 
     def changed(self, **changes: Any) -> SamplingSettings:
         """The model's defaults with some settings changed.
 
-        What suits one sampler harms another, so another one than the default has none of its temperature, noise and guidance.
-        It has what tuning found at the nearest NFE, else its published settings. Random re-masking in place of the critic keeps
-        them: it is the control. The default critic window is widened where it contains none of the caller's steps.
+        What suits one sampler harms another, so another one than the default has none of its temperature, noise and schedule.
+        It has what tuning found at the nearest NFE, else its published settings, with the model's guidance. Random
+        re-masking in place of the critic keeps them: it is the control. The default critic window is widened where it
+        contains none of the caller's steps.
         """
         _check_names(changes)
         changed = dataclasses.replace(self.defaults, **changes)
@@ -257,8 +282,10 @@ class ModelSettings:
             shared = {name: vars(self.defaults)[name] for name in _SHARED}
             changed = SamplingSettings(**shared | changes)
             at = (changed if "steps" in changes else self.defaults).nfe(self.num_tokens, self.has_critic)
-            if (found := self.tuned(chosen, at)) is not None:
-                changed = dataclasses.replace(found.settings, **{name: shared[name] for name in _RANKING} | changes)
+            found = self.tuned(chosen, at)
+            theirs = found.settings if found is not None else self.published
+            if theirs is not None and theirs.sampler == chosen:
+                changed = dataclasses.replace(theirs, **{name: shared[name] for name in _RANKING} | changes)
         return changed if "critic_window" in changes else self.opened(changed)
 
     def opened(self, settings: SamplingSettings) -> SamplingSettings:

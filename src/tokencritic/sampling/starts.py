@@ -17,6 +17,7 @@ from tokencritic.plan import Plan
 from tokencritic.randomness import as_seeds, resampling_seeds
 from tokencritic.sampling.loop import OnStep, Start, choose, run_loop
 from tokencritic.sampling.settings import REFINEMENT_RATIO, REFINING, Temperature
+from tokencritic.schedules import find_schedule
 
 Labels = Sequence[int] | Tensor | None
 Seeds = int | Sequence[int] | Tensor
@@ -32,6 +33,7 @@ def sample(
     *,
     steps: int = 18,
     temperature: Temperature = 1.0,
+    schedule: str = "paper",
     on_step: OnStep | None = None,
 ) -> Tensor:
     """New images: Algorithm 2 with a `CriticScorer`, MaskGIT's sampler with a `ConfidenceScorer`.
@@ -40,6 +42,7 @@ def sample(
     seeds: one per image, or one integer s for s, s + 1, ...: an image depends on its seed, its label, the weights and the
         settings, and not on the other images.
     steps: T. temperature: one number, or (start, end) for T(t) = (start - end) t/T + end; 0 is greedy.
+    schedule: a name of `SCHEDULES`: how many tokens stay hidden after each step.
     on_step: called after each step, for instance a `Trace`.
     Returns tokens (b, num_tokens) int64.
     """
@@ -52,7 +55,7 @@ def sample(
         raise InputError("seeds is empty; give at least one image")
     tokens = torch.full((count, generator.num_tokens), generator.mask_id, device=generator.device)
     free = torch.ones_like(tokens, dtype=torch.bool)
-    plan = Plan.make([generator.num_tokens] * count, steps)
+    plan = Plan.make([generator.num_tokens] * count, steps, schedule=find_schedule(schedule))
     start = Start(tokens, free, free, labels, as_seeds(seeds, count, generator.device), plan)
     return run_loop(generator, scorer, start, temperature, on_step)
 
@@ -68,6 +71,7 @@ def refine(
     ratio: float = REFINEMENT_RATIO,
     steps: int = REFINING["steps"],
     temperature: Temperature = 1.0,
+    schedule: str = "paper",
     on_step: OnStep | None = None,
 ) -> Tensor:
     """The paper's refinement: hide the `ratio` of the given tokens with the lowest scores, then fewer and fewer.
@@ -80,7 +84,7 @@ def refine(
         raise InputError(f"ratio is {ratio}; it must lie in (0, 1]")
     generator, scorer = _parts(generator, scorer)
     tokens, labels, seeds = _given(generator, tokens, labels, seeds)
-    plan = Plan.make([generator.num_tokens] * len(tokens), steps, ratio)
+    plan = Plan.make([generator.num_tokens] * len(tokens), steps, ratio, find_schedule(schedule))
     with evaluating(*generator.networks, *scorer.networks):
         features = generator.features(tokens, labels) if scorer.needs_features(plan.start) else None
         given = Proposal.given(tokens, labels, seeds, plan.start, features)
@@ -101,6 +105,7 @@ def edit(
     *,
     steps: int = 18,
     temperature: Temperature = 1.0,
+    schedule: str = "paper",
     on_step: OnStep | None = None,
 ) -> Tensor:
     """The loop with frozen tokens: all of `region` is hidden at first, and nothing outside it ever changes.
@@ -117,8 +122,8 @@ def edit(
     tokens = as_integers("tokens", tokens).masked_fill(region, 0)
     tokens, labels, seeds = _given(generator, tokens, labels, seeds)
     region = region.to(generator.device)
-    start = Start(tokens, region, region, labels, seeds, Plan.make(region.sum(1).tolist(), steps))
-    return run_loop(generator, scorer, start, temperature, on_step)
+    plan = Plan.make(region.sum(1).tolist(), steps, schedule=find_schedule(schedule))
+    return run_loop(generator, scorer, Start(tokens, region, region, labels, seeds, plan), temperature, on_step)
 
 
 def _parts(generator: Any, scorer: Any) -> tuple[MaskedGenerator, Scorer]:
