@@ -15,6 +15,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from tokencritic.contracts import ImageTokenizer
 from tokencritic.data import tokenizing
 from tokencritic.data.source import ArraySource
 from tokencritic.data.sources import open_source
@@ -27,7 +28,7 @@ from tokencritic.errors import InputError
 FILES = ("tokens.npy", "labels.npy", "tokens.json")
 
 
-class Patches:
+class Patches(ImageTokenizer):
     """A tokenizer whose answer is known: the token of a 4x4 patch is the sum of its pixels modulo the codebook."""
 
     codebook_size = 1000
@@ -293,7 +294,7 @@ class HugeCodebook(Patches):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"tokenizer": WrongShape()}, r"tokenizer gives tokens \(3, 4\); its grid promises \(3, 6\)"),
+        ({"tokenizer": WrongShape()}, r"tokenizer gives tokens \(3, 4\); expected \(3, 6\)"),
         ({"tokenizer": WrongValues()}, "the tokenizer's output holds 5; expected integers from 0 to 4"),
         ({"tokenizer": HugeCodebook()}, "codebook_size is 65537"),
         ({"crops_per_image": 0}, "crops_per_image is 0"),

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from jsonargparse import Namespace
 
-from tokencritic.contracts import MaskedGenerator
+from tokencritic.contracts import ImageTokenizer, MaskedGenerator
 from tokencritic.data.sources import open_source
 from tokencritic.data.tokens import TokenArrays
 from tokencritic.data.transforms import ImageBatches, Preprocess
@@ -18,7 +18,6 @@ from tokencritic.models.generator import Generator
 from tokencritic.models.inline_critic import InlineCritic
 from tokencritic.models.saved import CONFIG, find_file
 from tokencritic.pipeline_folder import KINDS, load_part
-from tokencritic.tokenizers.tokenizer import Tokenizer
 from tokencritic.training.image_tasks import ClassifierTask, TokenizerTask
 from tokencritic.training.perceptual import Lpips
 from tokencritic.training.run_folder import RUN, read_run
@@ -61,10 +60,10 @@ def _generator(settings: Any, preset: Any, given: Namespace) -> Task:
     return GeneratorTask(Generator(config), arrays, settings.objective, tokenizer, settings.training.seed)
 
 
-def _tokens_and_generator(given: Namespace) -> tuple[TokenArrays, Generator, Tokenizer | None]:
+def _tokens_and_generator(given: Namespace) -> tuple[TokenArrays, MaskedGenerator, ImageTokenizer | None]:
     """The tokens that a critic learns from, the generator that fills in, and the tokenizer to show samples with."""
     arrays = TokenArrays.open(given.data)
-    generator: Generator = load_part(given.generator, "generator")
+    generator: MaskedGenerator = load_part(given.generator, "generator")
     for folder in (Path(given.generator), Path(given.generator).parent):
         learned = read_run(folder)[1].get("tokenizer_fingerprint") if (folder / RUN).is_file() else None
         if learned not in (None, made := arrays.tokenizer_fingerprint):
@@ -134,7 +133,7 @@ def follow(config: Any, preset: Any, sizes: dict[str, Any], whose: str) -> Any:
     return dataclasses.replace(config, **sizes)
 
 
-def tokenizer_beside(place: str) -> Tokenizer | None:
+def tokenizer_beside(place: str) -> ImageTokenizer | None:
     """The tokenizer of the model folder or Hub id that a generator comes from, if it has one."""
     try:
         find_file(place, CONFIG, subfolder="tokenizer")

@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tokencritic.contracts import ImageTokenizer
 from tokencritic.data.npz import read_sealed, sealed
 from tokencritic.data.source import Source, check_corrupt
 from tokencritic.data.tokens import CROPS, FACTS, LABEL_TYPE, LABELS, TOKEN_TYPE, TOKENS, TokenArrays, read_facts
@@ -29,7 +30,6 @@ from tokencritic.distribution import ALONE, Ranks
 from tokencritic.errors import InputError, check_at_least, check_range
 from tokencritic.files import read_json, write_atomically
 from tokencritic.progress import Progress
-from tokencritic.tokenizers.tokenizer import Tokenizer
 
 CHUNKS = ".chunks"
 CHUNK_ROWS = 2048
@@ -45,7 +45,7 @@ class TokenizeJob:
     """
 
     source: Source
-    tokenizer: Tokenizer
+    tokenizer: ImageTokenizer
     out: Path
     preprocess: Preprocess
     crops_per_image: int = 1
@@ -84,7 +84,7 @@ class TokenizeJob:
             "format": 1,
             "tokenizer_fingerprint": self.tokenizer.fingerprint(),
             "codebook_size": self.tokenizer.codebook_size,
-            "grid": list(self.tokenizer.grid),
+            "grid": list(self.tokenizer.layout),
             "preprocess": dataclasses.asdict(self.preprocess),
             CROPS: self.crops_per_image,
             "seed": self.seed,
@@ -150,7 +150,7 @@ class TokenizeJob:
         shape = (len(pixels), self.tokenizer.num_tokens)
         tokens = self.tokenizer.encode(to_float(pixels.to(self.tokenizer.device)))
         if tokens.shape != shape:
-            raise InputError(f"tokenizer gives tokens {tuple(tokens.shape)}; its grid promises {shape}")
+            raise InputError(f"tokenizer gives tokens {tuple(tokens.shape)}; expected {shape}")
         check_range("the tokenizer's output", tokens, self.tokenizer.codebook_size)
         return tokens.cpu().numpy()
 

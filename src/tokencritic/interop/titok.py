@@ -18,6 +18,7 @@ from tokencritic.models.generator import UntiedGenerator
 from tokencritic.models.titok import BertGenerator
 from tokencritic.models.uvit import UViTGenerator
 from tokencritic.sampling.settings import SamplingSettings
+from tokencritic.schedules import GuidanceSchedule
 from tokencritic.tokenizers.titok import TiTok
 
 _BERT, _UVIT = "model.lm_head.weight", "mid_block.attn.qkv.weight"  # each in the files of one kind of generator
@@ -73,7 +74,7 @@ _PUBLISHED: dict[tuple[type[UntiedGenerator], int], tuple[int, float, float, str
     (BertGenerator, 64): (8, 11.0, 3.0, "linear"),
     (UViTGenerator, 128): (64, 2.8, 6.9, "power-cosine"),
 }
-_GUIDANCE = {"constant": "constant", "linear": "linear", "power-cosine": "cosine"}
+_GUIDANCE: dict[str, GuidanceSchedule] = {"constant": "constant", "linear": "linear", "power-cosine": "cosine"}
 _SUPPORTED = "TiTok-L-32, B-64 and S-128 can be imported"
 
 
@@ -306,9 +307,17 @@ def _defaults(generator: UntiedGenerator, config: Mapping[str, Any]) -> Sampling
             raise InputError(f"{name} in the config is {value!r}; expected a number")
     if decay not in _GUIDANCE:
         raise InputError(f"guidance_decay in the config is {decay!r}; expected one of {', '.join(_GUIDANCE)}")
-    if decay != "power-cosine":  # the others count the scale from the logits with the class
-        scale += 1
-    return SamplingSettings("confidence", steps, (1.3, 0.5), noise, guidance=scale)
+    cosine = _GUIDANCE[decay] == "cosine"
+    return SamplingSettings(
+        sampler="confidence",
+        steps=steps,
+        temperature=(1.3, 0.5),
+        selection_noise=noise,
+        schedule="titok",
+        guidance=scale if cosine else 1 + scale,  # the others count it from the logits with the class
+        guidance_schedule=_GUIDANCE[decay],
+        guidance_power=3.0 if cosine else 1.0,
+    )
 
 
 FAMILY = Family("titok", "TiTok (bytedance/1d-tokenizer)", (_BERT, _UVIT), ("latent_tokens",), read)

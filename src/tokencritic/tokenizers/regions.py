@@ -18,7 +18,7 @@ Box = tuple[int, int, int, int]
 def grid_of(tokenizer: ImageTokenizer) -> tuple[int, int]:
     """(height, width) of the tokens; raises InputError for a tokenizer whose tokens have no grid."""
     if tokenizer.grid is None:
-        raise InputError("the tokens of this model's tokenizer have no grid; regions and pictures of tokens need one")
+        raise InputError("the tokens of this model's tokenizer have no grid; a region of an image cannot be edited")
     return tokenizer.grid
 
 

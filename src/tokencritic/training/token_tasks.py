@@ -12,7 +12,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from tokencritic.adapters import as_generator
-from tokencritic.contracts import MaskedGenerator, Scorer, TokenCritic
+from tokencritic.contracts import ImageTokenizer, MaskedGenerator, Scorer, TokenCritic
 from tokencritic.data.tokens import TokenArrays
 from tokencritic.distribution import unwrapped
 from tokencritic.errors import InputError, check_at_least
@@ -24,7 +24,6 @@ from tokencritic.randomness import example_seeds
 from tokencritic.sampling.scorers import ConfidenceScorer, CriticScorer, InlineScorer
 from tokencritic.sampling.settings import Temperature, temperature_range
 from tokencritic.sampling.starts import sample
-from tokencritic.tokenizers.tokenizer import Tokenizer
 from tokencritic.training.losses import (
     CriticLoss,
     critic_auc,
@@ -74,7 +73,7 @@ class TokenTask(Task):
     """
 
     def __init__(
-        self, model: Any, arrays: TokenArrays, objective: Any, tokenizer: Tokenizer | None = None, seed: int = 0
+        self, model: Any, arrays: TokenArrays, objective: Any, tokenizer: ImageTokenizer | None = None, seed: int = 0
     ) -> None:
         check_fit(self.name, model, arrays)
         made = arrays.tokenizer_fingerprint[:16]
@@ -159,7 +158,7 @@ class FillingsTask(TokenTask):
         generator: Any,
         arrays: TokenArrays,
         objective: Any,
-        tokenizer: Tokenizer | None = None,
+        tokenizer: ImageTokenizer | None = None,
         seed: int = 0,
     ) -> None:
         self.generator = as_generator(generator)
