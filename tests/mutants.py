@@ -128,6 +128,12 @@ MUTANTS = {
         "<= counts)",
         "tests/test_masking.py tests/sampling/test_loop.py",
     ),
+    "NaN in logits passes for a code": (
+        "sampling/loop.py",
+        "~logits.amax(-1).isfinite().all()",
+        "torch.zeros((), dtype=torch.bool)",
+        "tests/sampling/test_loop.py",
+    ),
     "k rounded down": (
         "masking.py",
         "torch.ceil(num_tokens",

@@ -455,3 +455,26 @@ OTHER = Generator(dataclasses.replace(TINY, codebook_size=13)).start_critic()
 def test_bad_input_is_named(call, message):
     with pytest.raises(InputError, match=message):
         call()
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("temperature", [1.0, 0.0])
+def test_logits_that_are_not_finite_are_an_error_that_names_the_step(value, temperature):
+    calls = []
+
+    def network(tokens, labels):
+        calls.append(1)
+        logits = torch.zeros(*tokens.shape, 12)
+        if len(calls) == 2:
+            logits[-1, :, 3] = value
+        return logits
+
+    generator = as_generator(network, num_tokens=16, codebook_size=12, mask_id=12)
+    with pytest.raises(InputError, match="the generator's logits at step 2 are not finite"):
+        sample(generator, ConfidenceScorer(), None, [1, 2], steps=4, temperature=temperature)
+
+
+def test_scores_of_nan_are_an_error_that_names_the_scorer_and_the_step():
+    scorer = CriticScorer(lambda tokens, labels: torch.full(tokens.shape, torch.nan))
+    with pytest.raises(InputError, match="the scores of CriticScorer at step 1 are not finite"):
+        sample(GENERATOR, scorer, [0, 1], 0, steps=4)

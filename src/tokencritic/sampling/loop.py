@@ -53,6 +53,7 @@ def run_loop(
     plan, mask, mask_id = start.plan, start.mask, generator.mask_id
     num_masked = torch.tensor([step.num_masked for step in (plan.start, *plan.steps)], device=mask.device)
     tokens = start.tokens.masked_fill(mask, mask_id)
+    broken: dict[str, Tensor] = {}
     with evaluating(*generator.networks, *scorer.networks):
         for step, before in plan.with_effect(scorer.revokes):
             current, all_hidden = generator.at(step), min(before) == mask.shape[1]
@@ -68,14 +69,30 @@ def run_loop(
                 most_masked=max(before),
                 with_features=not step.is_last and before != plan.num_free and scorer.needs_features(step),
             )
+            broken[f"the generator's logits at step {step.index}"] = _no_distribution(proposal.logits)  # pyright: ignore[reportArgumentType]
             if step.is_last:
                 scores, mask = None, torch.zeros_like(mask)
             else:
                 scores, mask = choose(scorer, proposal, start.free, num_masked[step.index])
+                broken[f"the scores of {type(scorer).__name__} at step {step.index}"] = scores.isnan().any()
             tokens = proposal.tokens.masked_fill(mask, mask_id)
             if on_step is not None:
                 on_step(proposal, scores, mask)
+    _check_finite(broken)
     return tokens
+
+
+def _no_distribution(logits: Tensor) -> Tensor:
+    """Whether some token has a logit of NaN or +inf, or nothing but -inf: a truth value on the logits' device."""
+    return ~logits.amax(-1).isfinite().all()
+
+
+def _check_finite(broken: dict[str, Tensor]) -> None:
+    """Raises InputError for the first that is true. All of them are read at once, so that the host waits once per run."""
+    found = torch.stack(list(broken.values())).tolist() if broken else []
+    if any(found):
+        what = list(broken)[found.index(True)]
+        raise InputError(f"{what} are not finite; the weights are broken, or the precision is too low")
 
 
 def choose(
