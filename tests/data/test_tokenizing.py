@@ -56,6 +56,21 @@ class Patches(ImageTokenizer):
         return sums.flatten(1) % self.codebook_size
 
 
+class Row(Patches):
+    """The same tokens without a grid."""
+
+    grid = None
+    num_tokens = 4
+
+
+def test_tokens_without_a_grid_are_one_row(tmp_path: Path) -> None:
+    preprocess = Preprocess(8, 1)
+    rows = TokenizeJob(array_source(), Row(), tmp_path / "rows", preprocess).run(progress=False)
+    squares = TokenizeJob(array_source(), Patches(), tmp_path / "squares", preprocess).run(progress=False)
+    assert (rows.grid, squares.grid) == ((1, 4), (2, 2))
+    assert np.array_equal(rows.tokens, squares.tokens)
+
+
 @pytest.fixture(autouse=True)
 def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tokenizing, "CHUNK_ROWS", 8)
