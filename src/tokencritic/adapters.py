@@ -121,6 +121,7 @@ class _ForeignTokenizer(_Foreign, ImageTokenizer):
                 raise InputError(f"the tokenizer, a {type(tokenizer).__name__}, has no {name}")
             setattr(self, name, getattr(tokenizer, name))
         self.grid, self.margin = getattr(tokenizer, "grid", None), getattr(tokenizer, "margin", 0)
+        self.splits = getattr(tokenizer, "splits", 1)
 
 
 class _ForeignClassifier(_Foreign, ImageClassifier):

@@ -212,7 +212,8 @@ class ImageTokenizer(Part):
     """A tokenizer: images to tokens and back.
 
     image_size: pixels along each side. channels: 1 or 3. grid: (height, width) of the tokens in row-major order, None for
-    tokens without a grid. margin: pixels around the image that the tokens cover too.
+    tokens without a grid. splits: how many tokens, side by side in a row of the grid, stand for one square of the image.
+    margin: pixels around the image that the tokens cover too.
     """
 
     num_tokens: int
@@ -220,6 +221,7 @@ class ImageTokenizer(Part):
     image_size: int
     channels: int
     grid: tuple[int, int] | None = None
+    splits: int = 1
     margin: int = 0
 
     @property

@@ -7,8 +7,8 @@ from typing import Any
 from tokencritic.errors import InputError
 from tokencritic.models.saved import CONFIG, SavedModel, write_model
 from tokencritic.pipeline import TokenCriticPipeline
-from tokencritic.pipeline_folder import KINDS, PIPELINE, load_part, read_pipeline, write_folder
-from tokencritic.sampling.settings import SamplingSettings
+from tokencritic.pipeline_folder import KINDS, PIPELINE, About, load_part, read_pipeline, write_folder
+from tokencritic.sampling.settings import SamplingSettings, untuned_critic
 from tokencritic.training.run_folder import best_checkpoint, load_tensors, read_run
 
 
@@ -35,19 +35,20 @@ def export(
             raise InputError("half is true, but some weights are beyond float16's largest number; export without it")
     before = {part: load_part(folder, part) for part in KINDS if (folder / part / CONFIG).is_file()}
     own: list[str] = facts.get("class_names", [])
-    _, names, defaults = read_pipeline(folder) if (folder / PIPELINE).exists() else ({}, own, SamplingSettings())
-    names, parts = names or own, {**before, name: model}
+    about = read_pipeline(folder)[1] if (folder / PIPELINE).exists() else About()
+    names, parts = list(about.class_names) or own, {**before, name: model}
     _check_tokens(run, name, facts, model, before, folder)
     _check_sizes(name, own, parts, names)
     missing, notes = [part for part in ("tokenizer", "generator") if part not in parts], []
     if not missing:  # a pipeline refuses what does not fit
         TokenCriticPipeline(**parts, class_names=names)  # pyright: ignore[reportArgumentType]
-        defaults, notes = _adapted(defaults, before, parts)
+        defaults, notes = _adapted(about, before, parts)
+        about = About(names, defaults, about.published)
         notes += _remarks(name, facts, before, parts, names)
     weights = {key: tensor.half() if half else tensor for key, tensor in model.state_dict().items()}
     write_model(folder / name, model.config, weights)
     if not missing:
-        write_folder(folder, parts, names, defaults, saved=True)
+        write_folder(folder, parts, about, saved=True)
     written = f"wrote the {name} to {folder}, which has {', '.join(part for part in KINDS if part in parts)}"
     if missing:
         written += f"\n{folder} is not a pipeline yet; it needs a {' and a '.join(missing)}"
@@ -55,20 +56,21 @@ def export(
 
 
 def _adapted(
-    defaults: SamplingSettings, before: dict[str, SavedModel], parts: dict[str, SavedModel]
+    about: About, before: dict[str, SavedModel], parts: dict[str, SavedModel]
 ) -> tuple[SamplingSettings, list[str]]:
     """The folder's default settings as the parts want them, and notes of what changed."""
-    notes, noise = [], defaults.selection_noise
+    defaults = about.defaults
     if defaults.sampler == "inline" and "inline_critic" not in parts:
-        notes.append("the default sampler was inline and is removed, as there is no inline critic")
         defaults = dataclasses.replace(defaults, sampler=None)
-    if defaults.sampler is None and noise is not None and "critic" in parts.keys() - before.keys():
-        notes.append(f"the selection_noise of {noise} was for sampling without a critic and is removed")
-        defaults = dataclasses.replace(defaults, selection_noise=None)
-    if defaults.sampler is None and "inline_critic" in parts and "critic" not in parts:
-        notes.append("the default sampler is now inline")
+    nobody_chose = defaults.sampler is None or defaults == about.published
+    if nobody_chose and "critic" in parts.keys() - before.keys():
+        defaults = untuned_critic(defaults)
+    elif nobody_chose and "inline_critic" in parts and "critic" not in parts:
         defaults = dataclasses.replace(defaults, sampler="inline")
-    return defaults, notes
+    if defaults == about.defaults:
+        return defaults, []
+    chosen = defaults.row("critic" in parts).name
+    return defaults, [f"the default sampler is now {chosen}; `token-critic tune` finds the best settings of this model"]
 
 
 def _check_tokens(

@@ -50,7 +50,8 @@ def read_tensors(file: str | Path, owner: str) -> dict[str, Tensor]:
             raise InputError(
                 f"{path} holds more than tensors, so it is not opened here. If you trust it, make a file of the tensors "
                 f"alone: state = torch.load('{path.name}', weights_only=False)['state_dict']; safetensors.torch."
-                f"save_file({{k: v.contiguous() for k, v in state.items()}}, '{path.stem}.safetensors')"
+                f"save_file({{k: v.clone().contiguous() for k, v in state.items()}}, '{path.stem}.safetensors'). "
+                "'state_dict' may be another key, such as 'model'"
             ) from error
         raise InputError(f"{path} holds no weights of {owner}: {reason_of(error)}") from error
 

@@ -18,7 +18,7 @@ from tokencritic.cost import relative_costs
 from tokencritic.errors import InputError, as_integers
 from tokencritic.guidance import guided
 from tokencritic.image_forms import to_images, to_pil
-from tokencritic.pipeline_folder import KINDS, read_folder, write_folder
+from tokencritic.pipeline_folder import KINDS, About, read_folder, write_folder
 from tokencritic.pretrained import place_of
 from tokencritic.randomness import as_seeds, candidate_seeds
 from tokencritic.sampling.loop import OnStep
@@ -48,7 +48,8 @@ class TokenCriticPipeline:
 
     tokenizer, generator, and critic, classifier, inline_critic or None: by the contracts of `contracts.py`, or plain objects
     that `adapters.py` makes whole. class_names: one per class, or none at all. defaults: how to sample unless a call says
-    otherwise. folder: where the model lies, with what tuning found for it.
+    otherwise. folder: where the model lies, with what tuning found for it. published: the authors' sampling settings of an
+    imported generator.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class TokenCriticPipeline:
         defaults: SamplingSettings | None = None,
         folder: Path | None = None,
         inline_critic: Any | None = None,
+        published: SamplingSettings | None = None,
     ) -> None:
         self.tokenizer, self.generator = as_tokenizer(tokenizer), as_generator(generator)
         self.critic = None if critic is None else as_critic(critic)
@@ -70,7 +72,7 @@ class TokenCriticPipeline:
             InlineScorer(inline_critic).critic.check(self.generator, weights=True)
         self.class_names = tuple(class_names)
         sampler = "inline" if critic is None and inline_critic is not None else None
-        self.defaults, self.folder = defaults or SamplingSettings(sampler), folder
+        self.defaults, self.folder, self.published = defaults or SamplingSettings(sampler), folder, published
         for name, part in (("generator", self.generator), ("critic", self.critic)):
             if part is not None:
                 _check_size(name, "num_tokens", part.num_tokens, self.tokenizer.num_tokens)
@@ -101,7 +103,7 @@ class TokenCriticPipeline:
     def sampling(self) -> ModelSettings:
         """The model's settings: its defaults, what tuning found, and how changes join them."""
         parts = self.critic is not None, self.folder, self.inline_critic is not None
-        return ModelSettings(self.defaults, self.tokenizer.num_tokens, *parts)
+        return ModelSettings(self.defaults, self.tokenizer.num_tokens, *parts, self.published)
 
     def nfe(self, settings: SamplingSettings, refine_ratio: float | None = None) -> int:
         """Network evaluations per image, see `SamplingSettings.nfe`."""
@@ -333,13 +335,13 @@ class TokenCriticPipeline:
         """Write the folder; `pipeline.json` comes last, so a folder without it is not whole."""
         if self.inline_critic is not None:  # which does not fit weights in another precision
             self.inline_critic.check(self.generator, weights=True)
-        write_folder(Path(folder), self.parts, self.class_names, self.defaults)
+        write_folder(Path(folder), self.parts, About(self.class_names, self.defaults, self.published))
 
     @classmethod
     def from_pretrained(cls, folder_or_hub_id: str | Path, **hub_arguments: Any) -> Self:
         """Load a folder written by `save_pretrained`, or the same from the Hub, in float32 and eval mode."""
-        parts, class_names, defaults = read_folder(folder_or_hub_id, **hub_arguments)
-        return cls(**parts, class_names=class_names, defaults=defaults, folder=Path(place_of(folder_or_hub_id)))
+        parts, about = read_folder(folder_or_hub_id, **hub_arguments)
+        return cls(**parts, **vars(about), folder=Path(place_of(folder_or_hub_id)))
 
 
 def _check_size(part: str, name: str, theirs: int | None, ours: int) -> None:

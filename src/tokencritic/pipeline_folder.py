@@ -1,11 +1,12 @@
 """A pipeline on disk, local or on the Hub.
 
-folder/pipeline.json          which parts there are, class names, default sampling settings
+folder/pipeline.json          which parts there are, class names, default and published sampling settings
 folder/tokenizer/  generator/  critic/  inline_critic/  classifier/      config.json and model.safetensors each
 """
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,17 @@ from tokencritic.files import read_json, write_json
 from tokencritic.models.classifier import Classifier
 from tokencritic.models.critic import Critic
 from tokencritic.models.generator import Generator
+from tokencritic.models.halton import HaltonCritic, HaltonGenerator
 from tokencritic.models.inline_critic import InlineCritic
+from tokencritic.models.maskbit import MaskBitCritic, MaskBitGenerator
 from tokencritic.models.saved import CONFIG, SavedModel, find_file
 from tokencritic.models.titok import BertCritic, BertGenerator
 from tokencritic.models.uvit import UViTCritic, UViTGenerator
 from tokencritic.pretrained import place_of
 from tokencritic.sampling.settings import SamplingSettings
 from tokencritic.tokenizers.compact import CompactTokenizer
+from tokencritic.tokenizers.llamagen import LlamaGenVQ
+from tokencritic.tokenizers.maskbit import MaskBitTokenizer
 from tokencritic.tokenizers.titok import TiTok
 from tokencritic.tokenizers.vqgan import VQGAN, TamingVQGAN
 
@@ -29,17 +34,47 @@ FORMAT = 1
 
 # part -> kind as the JSON names it -> class
 KINDS: Mapping[str, Mapping[str, type[Any]]] = {
-    "tokenizer": {"vqgan": VQGAN, "compact": CompactTokenizer, "taming": TamingVQGAN, "titok": TiTok},
-    "generator": {"transformer": Generator, "bert": BertGenerator, "uvit": UViTGenerator},
-    "critic": {"transformer": Critic, "bert": BertCritic, "uvit": UViTCritic},
+    "tokenizer": {
+        "vqgan": VQGAN,
+        "compact": CompactTokenizer,
+        "taming": TamingVQGAN,
+        "llamagen": LlamaGenVQ,
+        "maskbit": MaskBitTokenizer,
+        "titok": TiTok,
+    },
+    "generator": {
+        "transformer": Generator,
+        "halton": HaltonGenerator,
+        "maskbit": MaskBitGenerator,
+        "bert": BertGenerator,
+        "uvit": UViTGenerator,
+    },
+    "critic": {
+        "transformer": Critic,
+        "halton": HaltonCritic,
+        "maskbit": MaskBitCritic,
+        "bert": BertCritic,
+        "uvit": UViTCritic,
+    },
     "inline_critic": {"head": InlineCritic},
     "classifier": {"convolutional": Classifier},
 }
 
 
-def write_folder(
-    folder: Path, parts: Mapping[str, Any], class_names: Sequence[str], defaults: SamplingSettings, saved: bool = False
-) -> None:
+@dataclass(frozen=True)
+class About:
+    """What a model folder says beside its parts.
+
+    class_names: one per class, or none. defaults: how to sample unless a call says otherwise. published: the authors' sampling
+    settings of an imported generator, None for any other.
+    """
+
+    class_names: Sequence[str] = ()
+    defaults: SamplingSettings = field(default_factory=SamplingSettings)
+    published: SamplingSettings | None = None
+
+
+def write_folder(folder: Path, parts: Mapping[str, Any], about: About, saved: bool = False) -> None:
     """Write the parts and, last, `pipeline.json`. saved: the parts are there already."""
     names_of = {name: {cls: kind for kind, cls in classes.items()} for name, classes in KINDS.items()}
     kinds = {name: names_of[name].get(type(parts[name])) for name in KINDS if name in parts}
@@ -51,24 +86,21 @@ def write_folder(
         (folder / PIPELINE).unlink(missing_ok=True)
         for name, part in parts.items():
             part.save_pretrained(folder / name)
-    about = {"class_names": list(class_names), "sampling": dataclasses.asdict(defaults)}
-    write_json(folder / PIPELINE, {"format": FORMAT, "parts": kinds, **about})
+    facts = {"class_names": list(about.class_names), "sampling": dataclasses.asdict(about.defaults)}
+    if about.published is not None:
+        facts["published"] = dataclasses.asdict(about.published)
+    write_json(folder / PIPELINE, {"format": FORMAT, "parts": kinds, **facts})
 
 
-def read_folder(
-    folder_or_hub_id: str | Path, **hub_arguments: Any
-) -> tuple[dict[str, SavedModel], list[str], SamplingSettings]:
-    """The parts by name, in float32 and eval mode; the class names; the default settings."""
-    kinds, names, defaults = read_pipeline(folder_or_hub_id, **hub_arguments)
+def read_folder(folder_or_hub_id: str | Path, **hub_arguments: Any) -> tuple[dict[str, SavedModel], About]:
+    """The parts by name, in float32 and eval mode, and what the folder says beside them."""
+    kinds, about = read_pipeline(folder_or_hub_id, **hub_arguments)
     options = {name: {"subfolder": name, **hub_arguments} for name in kinds}
-    parts = {name: kind.from_pretrained(folder_or_hub_id, **options[name]) for name, kind in kinds.items()}
-    return parts, names, defaults
+    return {name: kind.from_pretrained(folder_or_hub_id, **options[name]) for name, kind in kinds.items()}, about
 
 
-def read_pipeline(
-    folder_or_hub_id: str | Path, **hub_arguments: Any
-) -> tuple[dict[str, type[SavedModel]], list[str], SamplingSettings]:
-    """What `pipeline.json` says: the class of each part by its name; the class names; the default settings."""
+def read_pipeline(folder_or_hub_id: str | Path, **hub_arguments: Any) -> tuple[dict[str, type[SavedModel]], About]:
+    """What `pipeline.json` says: the class of each part by its name, and the rest."""
     file = find_file(folder_or_hub_id, PIPELINE, **hub_arguments)
     facts = read_json(file)
     if facts.get("format") != FORMAT:
@@ -83,11 +115,16 @@ def read_pipeline(
             raise InputError(f"{file} has a {name} of kind {kind!r}; known are {list(known)}")
     if missing := {"tokenizer", "generator"} - kinds.keys():
         raise InputError(f"{file} names no {' and no '.join(sorted(missing))}")
+    defaults, published = _read_settings(file, facts, "sampling"), _read_settings(file, facts, "published")
+    about = About(names, defaults or SamplingSettings(), published)
+    return {name: KINDS[name][kind] for name, kind in kinds.items()}, about
+
+
+def _read_settings(file: Path, facts: Mapping[str, Any], key: str) -> SamplingSettings | None:
     try:
-        defaults = SamplingSettings(**facts.get("sampling", {}))
+        return SamplingSettings(**facts[key]) if key in facts else None
     except (TypeError, ValueError) as error:
-        raise InputError(f"{file}: sampling: {error}") from error
-    return {name: KINDS[name][kind] for name, kind in kinds.items()}, names, defaults
+        raise InputError(f"{file}: {key}: {error}") from error
 
 
 def load_part(place: str | Path, name: str, **hub_arguments: Any) -> Any:

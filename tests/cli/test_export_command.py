@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -61,6 +60,9 @@ def folder(runs, tmp_path):
     return tmp_path / "model"
 
 
+NOW_CRITIC = "the default sampler is now critic; `token-critic tune` finds the best settings of this model"
+
+
 def contents(folder):
     return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
@@ -101,12 +103,14 @@ def test_adding_a_part_leaves_the_others_and_the_defaults(runs, folder):
     assert (again.defaults, again.class_names) == (pipe.defaults, pipe.class_names)
 
 
-def test_noise_for_the_generators_confidence_is_not_left_to_the_critic(runs, folder):
+def test_a_new_critic_has_settings_that_suit_a_weak_one(runs, folder):
     pipe = TokenCriticPipeline.from_pretrained(folder)
     pipe.defaults = SamplingSettings(steps=12, selection_noise=4.5)
     pipe.save_pretrained(folder)
-    assert "selection_noise of 4.5" in export(runs / "c", folder)[1][0]
-    assert TokenCriticPipeline.from_pretrained(folder).defaults == replace(pipe.defaults, selection_noise=None)
+    assert export(runs / "c", folder)[1] == [NOW_CRITIC]
+    late = {"noise_kind": "gumbel", "selection_noise": 3.4, "critic_window": (0.53, 0.0)}
+    fresh = TokenCriticPipeline.from_pretrained(folder).defaults
+    assert fresh == SamplingSettings("critic", 12, temperature=(1.1, 0.8), **late)
     tuned = TokenCriticPipeline.from_pretrained(folder)
     tuned.defaults = SamplingSettings(steps=12, selection_noise=0.3)
     tuned.save_pretrained(folder)
@@ -118,7 +122,7 @@ def test_half_precision_takes_half_the_disk_and_comes_back_as_float32(runs, tmp_
     whole, half = tmp_path / "whole", tmp_path / "half"
     for run in ("t", "g", "c"):
         export(runs / run, whole)
-        assert export(runs / run, half, half=True)[1] == []
+        assert export(runs / run, half, half=True)[1] == ([NOW_CRITIC] if run == "c" else [])
     weights = safetensors.torch.load_file(half / "generator/model.safetensors")
     assert {tensor.dtype for tensor in weights.values()} == {torch.float16}
     one, other = (TokenCriticPipeline.from_pretrained(place) for place in (whole, half))
@@ -145,7 +149,8 @@ def test_the_best_checkpoint_can_be_taken(runs, folder, tmp_path):
 def test_a_critic_of_other_weights_is_remarked(runs, folder, tmp_path):
     assert export(changed_generator(runs, tmp_path / "g"), folder)[1] == []
     assert export(runs / "c", folder)[1] == [
-        "the critic was trained with a generator of other weights than the folder's"
+        NOW_CRITIC,
+        "the critic was trained with a generator of other weights than the folder's",
     ]
     assert export(tmp_path / "g", folder)[1] == []
     assert export(runs / "g", folder)[1] == ["the folder's critic was trained with the generator that was there before"]
@@ -168,18 +173,18 @@ def test_an_inline_critic_is_the_default_of_a_folder_without_a_critic(runs, fold
     pipe.save_pretrained(folder)
     written, notes = export(runs / "i", folder)
     assert written.endswith("which has tokenizer, generator, inline_critic")
-    assert notes == ["the default sampler is now inline"]
+    assert notes == [NOW_CRITIC.replace("critic;", "inline;")]
     pipe = TokenCriticPipeline.from_pretrained(folder)
     assert pipe.defaults == SamplingSettings(sampler="inline", steps=5, selection_noise=2.0)
     assert pipe([0, 2], output_type="pt").shape == (2, 1, 8, 8)
     assert export(runs / "i", folder)[1] == []
     assert export(runs / "i", tmp_path / "judged")[1] == []
-    assert TokenCriticPipeline.from_pretrained(tmp_path / "judged").defaults.sampler is None
+    assert TokenCriticPipeline.from_pretrained(tmp_path / "judged").defaults.sampler == "critic"
 
 
 def test_an_inline_critic_may_come_before_its_generator(runs, tmp_path):
     notes = [export(runs / run, tmp_path / "model")[1] for run in ("t", "i", "g")]
-    assert notes == [[], [], ["the default sampler is now inline"]]
+    assert notes == [[], [], [NOW_CRITIC.replace("critic;", "inline;")]]
     assert TokenCriticPipeline.from_pretrained(tmp_path / "model").defaults.sampler == "inline"
 
 
@@ -202,7 +207,7 @@ def test_an_inline_critic_stands_beside_its_own_generator_alone(runs, folder, tm
     assert contents(folder) == before
     assert export(runs / "g", folder)[1] == []
     shutil.rmtree(folder / "inline_critic")
-    assert export(other, folder)[1] == ["the default sampler was inline and is removed, as there is no inline critic"]
+    assert export(other, folder)[1] == [NOW_CRITIC.replace("critic;", "confidence;")]
     assert TokenCriticPipeline.from_pretrained(folder).parts.keys() == {"tokenizer", "generator"}
     export(runs / "g", folder)
     export(runs / "i", folder, half=True)

@@ -75,6 +75,16 @@ def test_rejection_by_flag_is_rejection_in_the_pipeline(pipe, model, tmp_path):
     assert any(not np.array_equal(one, other) for one, other in zip(pictures, plain, strict=True))
 
 
+def test_the_papers_algorithm_has_a_flag_that_other_flags_change(pipe, tmp_path):
+    defaults = SamplingSettings("confidence", 3, temperature=(0.5, 0.2), schedule="titok", selection_noise=7.0)
+    other = TokenCriticPipeline(**pipe.parts, class_names=pipe.class_names, defaults=defaults)
+    other.save_pretrained(tmp_path / "model")
+    sampled(tmp_path / "model", "--num", 2, "--classes", "owl", "--paper", "--out", tmp_path)
+    expected = other(["owl"] * 2, **vars(SamplingSettings("critic", 4)))
+    pictures = [Image.open(tmp_path / f"{seed:06}_class2.png") for seed in range(2)]
+    assert all(np.array_equal(one, other) for one, other in zip(pictures, expected, strict=True))
+
+
 def test_the_defaults_of_a_model_may_reject(pipe, tmp_path):
     choosy = TokenCriticPipeline(**pipe.parts, defaults=pipe.settings(steps=4, candidates=3, reject_by="critic"))
     choosy.save_pretrained(tmp_path / "model")

@@ -110,7 +110,7 @@ def test_a_row_of_tokens_that_fits_no_panel_is_named():
         score_panels(np.zeros((8, 8, 3), np.uint8), np.zeros(40), None)
 
 
-@pytest.mark.parametrize(("room", "size"), [(50, (36, 48)), (15, (15, 15))])
+@pytest.mark.parametrize(("room", "size"), [(50, (36, 48)), (15, (11, 15))])
 def test_steps_of_tokens_without_a_grid_show_the_image_and_two_rows(room, size):
     trace, tokenizer = toy_trace(2), ToyTokenizer()
     tokenizer.grid = None

@@ -106,13 +106,16 @@ def add_settings(parser: ArgumentParser) -> None:
         if name == "schedule":
             text = f"how the steps run: {'; '.join(f'{row.name}: {row.summary}' for row in SCHEDULES.values())}"
         group.add_argument(f"--{name}", help=text, **form)
+    text = "Token-Critic as the paper prints it: the critic at every step, 18 steps, temperature 1, uniform noise"
+    group.add_argument("--paper", action="store_true", help=text)
 
 
 def settings_of(given: Namespace) -> dict[str, Any]:
     """The settings that were given as flags, as `TokenCriticPipeline.settings` takes them."""
     found = {name: given[name] for name in SETTINGS if given.get(name) is not None}
     pairs = {name: number_or_pair(f"--{name}", found[name]) for name in found if "nargs" in _FORMS[name]}
-    return found | pairs
+    printed = vars(SamplingSettings("critic")) if given.get("paper") else {}
+    return {**printed, **found, **pairs}
 
 
 def number_or_pair(flag: str, values: list[float]) -> Any:

@@ -77,8 +77,9 @@ def decode_for_panels(tokens: Tensor, tokenizer: ImageTokenizer, room: int) -> t
     height, width = pixels.shape[-3:-1]
     if width <= room:
         return pixels, (height * (room // width), width * (room // width))
-    cell = max(1, room // columns)
-    size = cell * rows, cell * columns
+    across = max(1, room // columns)
+    down = max(1, across * columns * height // (width * rows))  # a token need not be square
+    size = down * rows, across * columns
     flat = pixels.reshape(-1, height, width, 3)
     small = [np.asarray(Image.fromarray(image).resize((size[1], size[0]), Image.Resampling.BOX)) for image in flat]
     return np.stack(small).reshape(*pixels.shape[:-3], *size, 3), size

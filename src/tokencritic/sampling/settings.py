@@ -360,6 +360,17 @@ class ModelSettings:
             raise InputError(f"{file} is not what tuning wrote: {error}") from error
 
 
+def untuned_critic(defaults: SamplingSettings) -> SamplingSettings:
+    """Settings for a critic of unknown strength, with the steps and guidance of the model's defaults.
+
+    The critic chooses late and with much noise: a weak critic then harms little. With the paper's settings it would collapse
+    to uniform images.
+    """
+    shared = {name: vars(defaults)[name] for name in _SHARED}
+    late = {"noise_kind": "gumbel", "selection_noise": 3.4, "critic_window": (0.53, 0.0)}
+    return SamplingSettings("critic", temperature=(1.1, 0.8), **late, **shared)
+
+
 REFINING: dict[str, Any] = {"steps": 9, "critic_window": (1.0, 0.0)}
 
 

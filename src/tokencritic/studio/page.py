@@ -19,7 +19,7 @@ from tokencritic.studio import controls, views
 from tokencritic.studio.controls import QUIET, Controls, settings_controls, values_of
 from tokencritic.studio.service import Busy, Job, Service
 from tokencritic.studio.work import Work
-from tokencritic.tokenizers.regions import grid_of
+from tokencritic.tokenizers.regions import place_grid
 
 _SECONDS = 0.15
 _HERE = Path(__file__).parent
@@ -178,7 +178,7 @@ class Page:
 
     def edit_tab(self, to_edit: gr.Button) -> None:
         """The picture becomes a canvas; the button reads what was painted on it."""
-        height, width = grid_of(self.pipe.tokenizer)
+        height, width = place_grid(self.pipe.tokenizer)
 
         def to_canvas(request: gr.Request, picture_id: Any) -> str:
             try:

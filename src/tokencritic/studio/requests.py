@@ -12,7 +12,7 @@ from tokencritic.errors import InputError
 from tokencritic.pipeline import Given, TokenCriticPipeline
 from tokencritic.sampling.settings import REFINEMENT_RATIO, SamplingSettings
 from tokencritic.studio.work import Work
-from tokencritic.tokenizers.regions import grid_of
+from tokencritic.tokenizers.regions import grid_of, place_grid, whole_places
 
 _SETTINGS = tuple(field.name for field in dataclasses.fields(SamplingSettings))
 # Of the settings that are numbers; a temperature and a critic window may be pairs of them.
@@ -102,13 +102,14 @@ class Requests:
         region, move = _as_list("region", values.get("region") or [], height * width), values.get("move") or (0, 0)
         if len(_as_list("move", move, 2)) != 2:
             raise InputError(f"move has {len(move)} entries; expected two, how far right and how far down")
-        sides = zip(move, (width, height), strict=True)
+        sides = zip(move, reversed(place_grid(self.pipe.tokenizer)), strict=True)
         right, down = (_as_number("move", far, 1 - side, side - 1, whole=True) for far, side in sides)
         marked = torch.zeros(height * width, dtype=torch.bool)
         marked[[_as_number("region", position, 0, height * width - 1, whole=True) for position in region]] = True
         if not marked.any() and not right and not down:
             raise InputError("region is empty and nothing is moved; mark at least one token to resample")
         seed, label = self._seed(values), self._label(values)
+        marked = whole_places(marked, self.pipe.tokenizer)
         return Work("edit", seed, label, (settings,), picture=picture, region=marked, move=(right, down))
 
     def _settings(self, values: Mapping[str, Any]) -> SamplingSettings:

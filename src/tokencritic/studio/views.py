@@ -18,7 +18,7 @@ from tokencritic.pipeline import TokenCriticPipeline
 from tokencritic.sampling.trace import TraceStep
 from tokencritic.studio.service import Job, Service
 from tokencritic.studio.work import ImageSet, png
-from tokencritic.tokenizers.regions import grid_of
+from tokencritic.tokenizers.regions import place_grid
 
 _ROOM = 160  # pixels of a panel; the page scales it to its width
 _LEGEND = (
@@ -174,10 +174,14 @@ def file_chooser(tab: str) -> str:
 
 
 def canvas(pipe: TokenCriticPipeline, picture: Image.Image) -> str:
-    """A picture under a grid of its tokens, to be painted with a pointer or with arrow keys and space."""
-    rows, columns = grid_of(pipe.tokenizer)
+    """A picture under a grid of its places, to be painted with a pointer or with arrow keys and space.
+
+    A cell has the position of its place's first token.
+    """
+    rows, columns = place_grid(pipe.tokenizer)
     whole = _data_uri(png(ImageOps.expand(picture, pipe.tokenizer.margin)))  # which tokens divide evenly
-    cells = "".join(f'<div role="gridcell" class="tc-cell" data-i="{i}"></div>' for i in range(rows * columns))
+    first = range(0, pipe.tokenizer.num_tokens, pipe.tokenizer.splits)
+    cells = "".join(f'<div role="gridcell" class="tc-cell" data-i="{i}"></div>' for i in first)
     return (
         '<p id="tc-how">Paint what is to be resampled: drag, or use the arrow keys and the space bar.</p>'
         f'<div class="tc-canvas" role="grid" aria-label="region to resample" aria-describedby="tc-how" tabindex="0" '

@@ -92,7 +92,7 @@ class Work:
             labels = pipe.classify(tokens) if labels is None else labels
             if region is not None:
                 pixels = to_images(self.picture, tokenizer.image_size, tokenizer.channels)
-                right, down = (regions.token_side(tokenizer) * far for far in self.move)
+                right, down = (regions.place_side(tokenizer) * far for far in self.move)
                 moved, bare = regions.move(pixels, right, down)
                 tokens, region = pipe.encode(moved), region | regions.tokens_touched(bare, tokenizer)
             given, before = Given(tokens, self.ratio, region), ImageSet.of(pipe, pipe.defaults, labels, tokens)

@@ -17,10 +17,15 @@ class Quantizer(nn.Module):
         self.codebook = nn.Parameter(torch.empty(codebook_size, width))
         nn.init.normal_(self.codebook, std=width**-0.5)
 
+    @property
+    def codes(self) -> Tensor:
+        """(codebook_size, width): the codes as they are compared and looked up."""
+        return self.codebook
+
     @torch.no_grad()
     def nearest(self, latents: Tensor) -> Tensor:
         """(b, d, gh, gw) -> (b, gh gw) int64: for each place the code at the least squared distance, the lowest of equals."""
-        codes, rows = self.codebook, latents.permute(0, 2, 3, 1).flatten(0, 2)
+        codes, rows = self.codes, latents.permute(0, 2, 3, 1).flatten(0, 2)
         lengths = codes.square().sum(1)  # the row's own length is the same for every code
         chosen = torch.cat([torch.addmm(lengths, part, codes.T, alpha=-2).argmin(1) for part in rows.split(_ROWS)])
         # A matrix product rounds equal columns differently: of each code the lowest index that holds the same.
@@ -31,7 +36,15 @@ class Quantizer(nn.Module):
 
     def look_up(self, tokens: Tensor, grid: tuple[int, int]) -> Tensor:
         """(b, n) int64 -> (b, d, gh, gw), in the channels-last memory format."""
-        return F.embedding(tokens, self.codebook).unflatten(1, grid).permute(0, 3, 1, 2)
+        return F.embedding(tokens, self.codes).unflatten(1, grid).permute(0, 3, 1, 2)
+
+
+class UnitQuantizer(Quantizer):
+    """Codes of length 1: rows of the codebook, which may have any length, are divided by it at each use."""
+
+    @property
+    def codes(self) -> Tensor:
+        return F.normalize(self.codebook, dim=1)
 
 
 def code_counts(tokens: Tensor, codebook_size: int) -> Tensor:

@@ -22,9 +22,20 @@ def grid_of(tokenizer: ImageTokenizer) -> tuple[int, int]:
     return tokenizer.grid
 
 
-def token_side(tokenizer: ImageTokenizer) -> int:
-    """How many pixels a token has along each side."""
-    return (tokenizer.image_size + 2 * tokenizer.margin) // grid_of(tokenizer)[0]
+def place_grid(tokenizer: ImageTokenizer) -> tuple[int, int]:
+    """(height, width) of the places: squares of the image, each with one token or, side by side, `splits` tokens."""
+    rows, columns = grid_of(tokenizer)
+    return rows, columns // tokenizer.splits
+
+
+def whole_places(tokens: Tensor, tokenizer: ImageTokenizer) -> Tensor:
+    """All tokens of the places that have one of these tokens: (n,) bool -> (n,) bool."""
+    return tokens.view(-1, tokenizer.splits).any(1).repeat_interleave(tokenizer.splits)
+
+
+def place_side(tokenizer: ImageTokenizer) -> int:
+    """How many pixels a place has along each side."""
+    return (tokenizer.image_size + 2 * tokenizer.margin) // place_grid(tokenizer)[0]
 
 
 def pixels_in(boxes: Sequence[Box], size: int) -> Tensor:
@@ -43,11 +54,11 @@ def pixels_in(boxes: Sequence[Box], size: int) -> Tensor:
 
 
 def tokens_touched(pixels: Tensor, tokenizer: ImageTokenizer) -> Tensor:
-    """The tokens that have at least one of the pixels (h, w): (n,) bool."""
-    rows, columns = grid_of(tokenizer)
+    """The tokens of the places that have at least one of the pixels (h, w): (n,) bool."""
+    rows, columns = place_grid(tokenizer)
     whole = F.pad(pixels, (tokenizer.margin,) * 4)
     cells = whole.unflatten(0, (rows, -1)).unflatten(2, (columns, -1))  # rows, pixels, columns, pixels
-    return cells.any(3).any(1).flatten()
+    return cells.any(3).any(1).flatten().repeat_interleave(tokenizer.splits)
 
 
 def move(images: Tensor, right: int, down: int) -> tuple[Tensor, Tensor]:

@@ -16,7 +16,7 @@ from tokencritic.models.saved import SavedModel
 from tokencritic.models.transformer import Block, TransformerConfig
 from tokencritic.tokenizers.quantizer import Quantizer
 from tokencritic.tokenizers.tokenizer import checked_images, checked_tokens
-from tokencritic.tokenizers.vqgan import VQGANConfig, decoder_chain
+from tokencritic.tokenizers.vqgan import VQGANConfig, make_decoder
 
 _EPSILON = 1e-5
 HEAD_WIDTH = 64
@@ -77,7 +77,7 @@ class TiTok(SavedModel, ImageTokenizer):
         self.decoder = Decoder(config)
         self.pixel_codebook = nn.Parameter(torch.empty(config.pixel_codebook_size, config.pixel_code_width))
         nn.init.normal_(self.pixel_codebook)
-        self.pixel_decoder = decoder_chain(config, config.pixel_code_width, maskgit=True)
+        self.pixel_decoder = make_decoder(config, config.pixel_code_width, maskgit=True)
 
     @torch.no_grad()
     def encode(self, images: Tensor) -> Tensor:

@@ -73,7 +73,8 @@ class Tokenizer(SavedModel, ImageTokenizer):
         """(b, n) int64, codes -> (b, c, h, w) float in [0, 1]."""
         tokens = checked_tokens(self, tokens)
         if len(tokens) == 0:
-            return self.quantizer.codebook.new_zeros(0, self.channels, self.image_size, self.image_size)
+            shape = (0, self.channels, self.image_size, self.image_size)
+            return torch.zeros(shape, dtype=self.dtype, device=self.device)
         return self.to_images(self.quantizer.look_up(tokens, self.grid)).clamp_(0, 1)
 
     def forward(self, images: Tensor) -> TokenizerOutput:

@@ -1,0 +1,218 @@
+"""The transformer of Halton-MaskGIT (Besnier et al., 2025): generator and critic.
+
+The class enters through modulation alone: each block scales, shifts and gates its inputs and outputs by vectors computed from
+the class, as in DiT. Registers, learned vectors without a position, stand behind the tokens. Queries and keys are normalised
+over all heads together. The vocabulary is the codes, then the mask token. Labels are the classes, then the null class.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from tokencritic.contracts import Features, Trunk
+from tokencritic.errors import InputError, check_at_least, check_range
+from tokencritic.masking import take
+from tokencritic.models.critic import Critic
+from tokencritic.models.generator import TrunkGenerator
+from tokencritic.models.transformer import initialize
+
+_EPSILON = 1e-5
+
+
+@dataclass(frozen=True)
+class HaltonConfig:
+    """Sizes; the defaults are those of the published "base" generator for 256 x 256 images.
+
+    num_tokens: N, tokens of an image. codebook_size: K, the codes a token can be. num_classes: without the null class, which
+    every model has. width: numbers in the vector of a token. layers: blocks of attention and MLP. heads: of the attention;
+    each has width // heads numbers. mlp_width: numbers inside the gated MLP. registers: vectors behind the tokens.
+    dropout: in training, the share of numbers that is set to 0.
+    """
+
+    num_tokens: int = 256
+    codebook_size: int = 16384
+    num_classes: int = 1000
+    width: int = 768
+    layers: int = 12
+    heads: int = 12
+    mlp_width: int = 2048
+    registers: int = 1
+    dropout: float = 0.1
+
+    def __post_init__(self) -> None:
+        check_at_least(1, num_tokens=self.num_tokens, codebook_size=self.codebook_size, num_classes=self.num_classes)
+        check_at_least(1, width=self.width, layers=self.layers, heads=self.heads, mlp_width=self.mlp_width)
+        check_at_least(0, registers=self.registers)
+        if self.heads > self.width:
+            raise InputError(f"heads is {self.heads}; it must be at most the width, {self.width}")
+        if not 0 <= self.dropout < 1:
+            raise InputError(f"dropout is {self.dropout}; it must lie in [0, 1)")
+
+    @property
+    def mask_id(self) -> int:
+        return self.codebook_size
+
+    @property
+    def attention_width(self) -> int:
+        """Numbers in a query, key or value of all heads together; less than the width where the heads do not divide it."""
+        return self.heads * (self.width // self.heads)
+
+
+class HaltonTrunk(Trunk):
+    """Halton-MaskGIT's transformer without its head."""
+
+    def __init__(self, config: HaltonConfig) -> None:
+        super().__init__()
+        self.config, self.width = config, config.width
+        self.num_tokens, self.codebook_size, self.mask_id = config.num_tokens, config.codebook_size, config.mask_id
+        self.num_classes, self.null_class = config.num_classes, True
+        self.words = nn.Embedding(config.codebook_size + 1, config.width)
+        self.positions = nn.Embedding(config.num_tokens, config.width)
+        self.classes = nn.Embedding(config.num_classes + 1, config.width)
+        self.registers = nn.Embedding(config.registers, config.width) if config.registers else None
+        self.blocks = nn.ModuleList(HaltonBlock(config) for _ in range(config.layers))
+        self.final_norm = nn.RMSNorm(config.width, eps=_EPSILON)
+        self.final_bias = nn.Parameter(torch.zeros(config.width))
+        self.final_modulation = nn.Linear(config.width, 2 * config.width)
+
+    def forward(
+        self, tokens: Tensor, labels: Tensor | None, positions: Tensor | None = None, extra: Tensor | None = None
+    ) -> Tensor:
+        x, condition = self._embed(tokens, labels, extra)  # b s d, b d     s = n + registers
+        for block in self.blocks[:-1]:
+            x = self._run(block, x, condition)  # b s d
+        return self._read_out(x, condition, positions)  # b n d | b k d | m d
+
+    def with_features(self, tokens: Tensor, labels: Tensor | None, positions: Tensor) -> tuple[Tensor, Features]:
+        x, condition = self._embed(tokens, labels)
+        states = [x]  # b s d
+        for block in self.blocks[:-1]:
+            states.append(self._run(block, states[-1], condition))
+        vectors = self._read_out(states[-1], condition, positions)
+        return vectors, tuple(state[:, : self.num_tokens] for state in states)
+
+    def _embed(self, tokens: Tensor, labels: Tensor | None, extra: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """The sequence (b, s, d), registers last, and what modulates it (b, d)."""
+        if tokens.ndim != 2 or tokens.shape[1] != self.num_tokens:
+            raise InputError(f"tokens has shape {tuple(tokens.shape)}; expected (images, {self.num_tokens})")
+        if labels is None or labels.shape != tokens.shape[:1]:
+            got = "None" if labels is None else f"of shape {tuple(labels.shape)}"
+            raise InputError(f"labels is {got}; expected one label for each of {len(tokens)} images")
+        if not labels.is_cuda and not torch.compiler.is_compiling():  # on a GPU the look would stall the queue
+            check_range("labels", labels, self.num_classes + 1)
+        x = self.words(tokens) + self.positions.weight  # b n d
+        if extra is not None:
+            x = x + extra
+        if self.registers is not None:
+            x = torch.cat([x, self.registers.weight.expand(len(x), -1, -1)], dim=1)  # b s d
+        return x, F.silu(self.classes(labels))
+
+    def _read_out(self, x: Tensor, condition: Tensor, positions: Tensor | None) -> Tensor:
+        """The last block, at the positions alone, and the modulated norm."""
+        in_sequence = positions
+        if positions is not None and positions.dtype is torch.bool:
+            in_sequence = F.pad(positions, (0, self.config.registers))  # b s
+        x = self._run(self.blocks[-1], x, condition, in_sequence)  # b s d | b k d | m d
+        if positions is None:
+            x = x[:, : self.num_tokens]  # b n d
+        shift, scale = _per_token(self.final_modulation(condition), positions).chunk(2, dim=-1)
+        return (self.final_norm(x) + self.final_bias) * (1 + scale) + shift
+
+    def _run(self, block: nn.Module, x: Tensor, condition: Tensor, positions: Tensor | None = None) -> Tensor:
+        if self.recompute_activations and self.training and torch.is_grad_enabled():
+            return checkpoint(block, x, condition, positions, use_reentrant=False)
+        return block(x, condition, positions)
+
+
+class HaltonBlock(nn.Module):
+    """Self-attention and gated MLP, each modulated by the class, each with a residual sum."""
+
+    def __init__(self, config: HaltonConfig) -> None:
+        super().__init__()
+        self.heads, self.dropout, self.attention_width = config.heads, config.dropout, config.attention_width
+        self.modulation = nn.Linear(config.width, 6 * config.width)  # shift, scale, gate of attention, then of the MLP
+        self.attention_norm = nn.RMSNorm(config.width, eps=_EPSILON)
+        self.qkv = nn.Linear(config.width, 3 * config.attention_width, bias=False)
+        self.out = nn.Linear(config.attention_width, config.width, bias=False)
+        self.mlp_norm = nn.RMSNorm(config.width, eps=_EPSILON)
+        self.up = nn.Linear(config.width, 2 * config.mlp_width, bias=False)  # the gate of the MLP, then what it gates
+        self.down = nn.Linear(config.mlp_width, config.width, bias=False)
+
+    def forward(self, x: Tensor, condition: Tensor, positions: Tensor | None = None) -> Tensor:
+        """x: (b, s, d); condition: (b, d). With positions, only their vectors are computed: (b, k, d) or (m, d)."""
+        # fmt: off
+        modulation = self.modulation(condition)                                                    # b 6d
+        shift, scale, *_ = modulation[:, None].chunk(6, dim=-1)                                    # b 1 d
+        _, _, gate, mlp_shift, mlp_scale, mlp_gate = _per_token(modulation, positions).chunk(6, dim=-1)  # b 1 d | m d
+        y = self._attend(self.attention_norm(x) * (1 + scale) + shift, positions)                  # b s r | b k r | m r
+        x = x if positions is None else take(x, positions)
+        x = x + gate * F.dropout(self.out(y), self.dropout, self.training)                         # b s d | b k d | m d
+        # fmt: on
+        return x + mlp_gate * self._mlp(self.mlp_norm(x) * (1 + mlp_scale) + mlp_shift)
+
+    def _attend(self, x: Tensor, positions: Tensor | None) -> Tensor:
+        r = self.attention_width
+        # fmt: off
+        if positions is None or positions.dtype is torch.bool:  # a mask leaves ragged rows: choose after the attention
+            q, k, v = self.qkv(x).split(r, dim=-1)                                            # b s r, three times
+        else:
+            q = F.linear(take(x, positions), self.qkv.weight[:r])                             # b k r
+            k, v = F.linear(x, self.qkv.weight[r:]).split(r, dim=-1)
+        q, k = (F.rms_norm(y, (r,), eps=_EPSILON) for y in (q, k))                            # over all heads together
+        q, k, v = (y.unflatten(-1, (self.heads, -1)).transpose(1, 2) for y in (q, k, v))      # b h s r/h
+        y = F.scaled_dot_product_attention(q, k, v, dropout_p=self.dropout if self.training else 0.0)
+        y = y.transpose(1, 2).flatten(2)                                                      # b s r
+        # fmt: on
+        return y[positions] if positions is not None and positions.dtype is torch.bool else y
+
+    def _mlp(self, x: Tensor) -> Tensor:
+        gate, value = self.up(x).chunk(2, dim=-1)
+        return self.down(F.dropout(F.silu(gate) * value, self.dropout, self.training))
+
+
+def _per_token(vectors: Tensor, positions: Tensor | None) -> Tensor:
+    """One vector per image (b, d) -> (b, 1, d), or for a (b, s) bool mask the vector of each hidden token's image (m, d)."""
+    if positions is None or positions.dtype is not torch.bool:
+        return vectors[:, None]
+    return vectors[positions.nonzero()[:, 0]]
+
+
+@dataclass(frozen=True)
+class HaltonCriticConfig(HaltonConfig):
+    """The same sizes as a generator's.
+
+    reads_mask: the critic also reads which tokens were just sampled. ratio_conditioned: the loss adds the log-odds of the mask
+    ratio to the logits; see `CriticConfig`.
+    """
+
+    reads_mask: bool = False
+    ratio_conditioned: bool = False
+
+
+class HaltonCritic(Critic):
+    """Halton-MaskGIT's trunk with one logit per token."""
+
+    Config = HaltonCriticConfig
+    trunk_type = HaltonTrunk
+
+
+class HaltonGenerator(TrunkGenerator):
+    """Halton-MaskGIT's generator. The head over the codes is tied to the trunk's embedding of them.
+
+    The original has a logit of the mask token too. Here it is left out: a hidden token is always sampled as a code.
+    """
+
+    Config = HaltonConfig
+    trunk_type, critic_type = HaltonTrunk, HaltonCritic
+    trunk: HaltonTrunk
+
+    def __init__(self, config: HaltonConfig) -> None:
+        super().__init__(config)
+        self.bias = nn.Parameter(torch.zeros(config.codebook_size))
+        self.apply(initialize)
+
+    def head(self, vectors: Tensor, positions: Tensor | None) -> Tensor:
+        return F.linear(vectors, self.trunk.words.weight[: self.codebook_size], self.bias)

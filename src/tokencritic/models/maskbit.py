@@ -1,0 +1,212 @@
+"""MaskBit (Weber et al., 2024): a generator of bits. The code of a place is cut into parts, and each part is one token.
+
+Tokens stand place by place, token = place * splits + part; part 0 holds the lowest bits. So a part is hidden, sampled and
+scored by itself. The transformer works on places: all parts of a place, as bits, make one vector.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from tokencritic.contracts import Features, Trunk
+from tokencritic.errors import InputError, check_at_least, check_range
+from tokencritic.masking import take
+from tokencritic.models.critic import Critic
+from tokencritic.models.generator import TrunkGenerator
+from tokencritic.models.transformer import Block, TransformerConfig, activation, initialize
+
+_EPSILON = 1e-12
+
+
+@dataclass(frozen=True)
+class MaskBitConfig:
+    """Sizes; the defaults are those of the published generator of 14 bits for 256 x 256 images.
+
+    places: of an image. splits: the parts of a place. bits_per_part: each part has 2 to the power of that as codes.
+    num_classes: the label of that number is the null class. width: numbers in the vector of a place. layers, heads, mlp_width,
+    dropout: as in `TransformerConfig`.
+    """
+
+    places: int = 256
+    splits: int = 2
+    bits_per_part: int = 7
+    num_classes: int = 1000
+    width: int = 1024
+    layers: int = 24
+    heads: int = 16
+    mlp_width: int = 4096
+    dropout: float = 0.1
+
+    def __post_init__(self) -> None:
+        check_at_least(1, places=self.places, splits=self.splits, bits_per_part=self.bits_per_part)
+        check_at_least(1, num_classes=self.num_classes)
+        self.block_config()  # raises InputError for the rest
+
+    @property
+    def num_tokens(self) -> int:
+        return self.places * self.splits
+
+    @property
+    def codebook_size(self) -> int:
+        """How many codes a part can be. The number itself is the mask token."""
+        return 2**self.bits_per_part
+
+    def block_config(self) -> TransformerConfig:
+        """The sizes as `Block` takes them."""
+        return TransformerConfig(
+            width=self.width, layers=self.layers, heads=self.heads, mlp_width=self.mlp_width, dropout=self.dropout
+        )
+
+
+def part_bits(tokens: Tensor, bits: int) -> Tensor:
+    """Codes (...) of parts -> (..., bits) int64, -1 or +1, the lowest bit first."""
+    return ((tokens[..., None] >> torch.arange(bits, device=tokens.device)) & 1) * 2 - 1
+
+
+class MaskBitTrunk(Trunk):
+    """MaskBit's transformer without its heads.
+
+    The vector of a token is its place's in one of `splits` slots, that of its part, and 0 in the others: `width` numbers, and
+    a linear layer has weights of its own for each part. Whoever can work on places uses `place_vectors` and `place_states`.
+    """
+
+    config: MaskBitConfig
+
+    def __init__(self, config: MaskBitConfig) -> None:
+        super().__init__()
+        self.config, self.width = config, config.splits * config.width
+        self.num_tokens, self.codebook_size, self.mask_id = (
+            config.num_tokens,
+            config.codebook_size,
+            config.codebook_size,
+        )
+        self.num_classes, self.null_class = config.num_classes, True
+        self.bits = nn.Linear(config.splits * config.bits_per_part, config.width)
+        self.classes = nn.Embedding(config.num_classes + 1, config.width)
+        self.positions = nn.Embedding(config.places + 1, config.width)  # the class token stands last
+        self.embedding_norm = nn.LayerNorm(config.width, eps=_EPSILON)
+        self.dropout = nn.Dropout(config.dropout)
+        self.blocks = nn.ModuleList(Block(config.block_config(), exact_gelu=True) for _ in range(config.layers))
+        self.readout = nn.Linear(config.width, config.width)
+        self.readout_norm = nn.LayerNorm(config.width, eps=_EPSILON)
+
+    def forward(
+        self, tokens: Tensor, labels: Tensor | None, positions: Tensor | None = None, extra: Tensor | None = None
+    ) -> Tensor:
+        vectors = self.per_token(self.place_vectors(tokens, labels, extra))  # b n splits*d
+        return vectors if positions is None else take(vectors, positions)
+
+    def with_features(self, tokens: Tensor, labels: Tensor | None, positions: Tensor) -> tuple[Tensor, Features]:
+        states = self.place_states(tokens, labels)
+        vectors = take(self.per_token(self.read_out(states[-1])), positions)
+        return vectors, self.features(states)
+
+    def place_vectors(self, tokens: Tensor, labels: Tensor | None, extra: Tensor | None = None) -> Tensor:
+        """One vector for all parts of a place: (b, places, d)."""
+        x = self._embed(tokens, labels, extra)  # b places+1 d
+        for block in self.blocks[:-1]:
+            x = self._run(block, x)
+        return self.read_out(x)
+
+    def place_states(self, tokens: Tensor, labels: Tensor | None) -> list[Tensor]:
+        """What enters each block: (b, places + 1, d) each, the class token last."""
+        states = [self._embed(tokens, labels)]
+        for block in self.blocks[:-1]:
+            states.append(self._run(block, states[-1]))
+        return states
+
+    def features(self, states: list[Tensor]) -> Features:
+        """What `place_states` returned, per token: (b, n, width) each."""
+        return tuple(self.per_token(x[:, :-1]) for x in states)
+
+    def read_out(self, x: Tensor) -> Tensor:
+        """The last block and the dense read-out: (b, places + 1, d) -> (b, places, d)."""
+        x = self._run(self.blocks[-1], x)[:, :-1]
+        return self.readout_norm(activation(exact_gelu=True)(self.readout(x)))
+
+    def per_token(self, x: Tensor) -> Tensor:
+        """Vectors of places (b, places, d), in the slot of each part: (b, n, width)."""
+        slots = torch.eye(self.config.splits, dtype=x.dtype, device=x.device)[..., None]  # splits splits 1
+        return (x[:, :, None, None] * slots).flatten(3).flatten(1, 2)
+
+    def _embed(self, tokens: Tensor, labels: Tensor | None, extra: Tensor | None = None) -> Tensor:
+        config = self.config
+        labels = self._checked(tokens, labels)
+        # fmt: off
+        bits = part_bits(tokens, config.bits_per_part).to(self.bits.weight.dtype)          # b n bits_per_part
+        bits = bits.masked_fill((tokens == self.mask_id)[..., None], 0)
+        x = self.bits(bits.view(len(tokens), config.places, -1))                           # b places d
+        if extra is not None:
+            slots = extra.view(len(tokens), config.places, config.splits, config.splits, -1)
+            x = x + slots.diagonal(dim1=2, dim2=3).sum(-1)                                 # b places d
+        x = torch.cat([x, self.classes(labels)[:, None]], dim=1) + self.positions.weight   # b places+1 d
+        # fmt: on
+        return self.dropout(self.embedding_norm(x))
+
+    def _run(self, block: nn.Module, x: Tensor) -> Tensor:
+        if self.recompute_activations and self.training and torch.is_grad_enabled():
+            return checkpoint(block, x, use_reentrant=False)
+        return block(x)
+
+    def _checked(self, tokens: Tensor, labels: Tensor | None) -> Tensor:
+        if tokens.ndim != 2 or tokens.shape[1] != self.num_tokens:
+            raise InputError(f"tokens has shape {tuple(tokens.shape)}; expected (images, {self.num_tokens})")
+        if labels is None or labels.shape != tokens.shape[:1]:
+            got = "None" if labels is None else f"of shape {tuple(labels.shape)}"
+            raise InputError(f"labels is {got}; expected one label for each of {len(tokens)} images")
+        if not labels.is_cuda and not torch.compiler.is_compiling():  # on a GPU the look would stall the queue
+            check_range("labels", labels, self.num_classes + 1)
+        return labels
+
+
+@dataclass(frozen=True)
+class MaskBitCriticConfig(MaskBitConfig):
+    """The same sizes as a generator's. reads_mask, ratio_conditioned: as in `CriticConfig`."""
+
+    reads_mask: bool = False
+    ratio_conditioned: bool = False
+
+
+class MaskBitCritic(Critic):
+    """MaskBit's transformer with one logit for each part of a place."""
+
+    Config = MaskBitCriticConfig
+    trunk_type = MaskBitTrunk
+
+
+class MaskBitGenerator(TrunkGenerator):
+    """MaskBit's transformer with a prediction layer over the codes of all parts of a place.
+
+    Logits are computed from the vectors of places: no layer works on the slots of tokens.
+    """
+
+    Config = MaskBitConfig
+    trunk_type, critic_type = MaskBitTrunk, MaskBitCritic
+    trunk: MaskBitTrunk
+
+    def __init__(self, config: MaskBitConfig) -> None:
+        super().__init__(config)
+        self.prediction = nn.Linear(config.width, config.splits * config.codebook_size)
+        self.apply(initialize)
+
+    def forward(self, masked_tokens: Tensor, labels: Tensor | None = None, positions: Tensor | None = None) -> Tensor:
+        self._check(masked_tokens)
+        return self._logits(self.trunk.place_vectors(masked_tokens, labels), positions)
+
+    def logits_with_features(
+        self, masked_tokens: Tensor, labels: Tensor | None, positions: Tensor
+    ) -> tuple[Tensor, Features]:
+        self._check(masked_tokens)
+        states = self.trunk.place_states(masked_tokens, labels)
+        return self._logits(self.trunk.read_out(states[-1]), positions), self.trunk.features(states)
+
+    def features(self, masked_tokens: Tensor, labels: Tensor | None) -> Features:
+        self._check(masked_tokens)
+        return self.trunk.features(self.trunk.place_states(masked_tokens, labels))
+
+    def _logits(self, x: Tensor, positions: Tensor | None) -> Tensor:
+        """Vectors of places (b, places, d) -> logits of tokens (b, n, K), or those at the positions."""
+        logits = self.prediction(x).unflatten(-1, (self.config.splits, self.codebook_size)).flatten(1, 2)
+        return logits if positions is None else take(logits, positions)
