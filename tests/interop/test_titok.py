@@ -12,15 +12,18 @@ import torch
 from interop import titok_files as files
 from torch import Tensor
 
-from tokencritic import InputError, TokenCriticPipeline, sample
+from tokencritic import InputError, Proposal, TokenCriticPipeline, sample
 from tokencritic.foreign_weights import read_tensors
 from tokencritic.guidance import guided
 from tokencritic.interop.families import FAMILIES
 from tokencritic.interop.family import Sources
 from tokencritic.interop.titok import import_generator, import_tokenizer, read
+from tokencritic.masking import take
 from tokencritic.models.titok import BertGenerator
 from tokencritic.models.uvit import UViTGenerator
 from tokencritic.pipeline_folder import load_part
+from tokencritic.randomness import Use
+from tokencritic.sampling import propose
 from tokencritic.sampling.scorers import Judges, make_scorer
 from tokencritic.sampling.trace import Trace
 from tokencritic.schedules import SCHEDULES
@@ -87,14 +90,12 @@ def test_logits_and_hidden_vectors_equal_the_originals(generators: dict[str, Any
 RUNS = json.loads((FOLDER / "samplers.json").read_text())["runs"]
 
 
-@pytest.mark.parametrize("run", ["vit_det_linear", "vit_det_constant", "uvit_det_power_cosine"])
-def test_the_original_sampler_without_noise_is_ours_token_for_token(
-    tmp_path: Path, generators: dict[str, Any], expected: Arrays, run: str
-) -> None:
+def steps_of_run(run: str, generators: dict[str, Any], folder: Path) -> list[Tensor]:
+    """The tokens after each step of our sampler with the settings of a recorded run, 64 where hidden."""
     facts, kind = RUNS[run], run.split("_")[0]
     section = {name: facts[name] for name in ("guidance_scale", "guidance_decay", "randomize_temperature")}
     section["num_steps"] = facts["num_sample_steps"]
-    tokenizer = saved(tmp_path, "t", files.tokenizer_file(tokens=16, codes=64))
+    tokenizer = saved(folder, "t", files.tokenizer_file(tokens=16, codes=64))
     config = {"model": {"generator": CONFIGS[kind]["model"]["generator"] | section}}
     made = read(Sources(FOLDER / f"generator_{kind}.bin", tokenizer, config=config)).defaults
     settings = made if facts["softmax_temperature_annealing"] else replace(made, temperature=1.0)
@@ -102,10 +103,41 @@ def test_the_original_sampler_without_noise_is_ours_token_for_token(
     generator = guided(generators[kind], settings.guidance_over_steps(), SCHEDULES[settings.schedule])
     options: dict[str, Any] = {"schedule": settings.schedule, "temperature": settings.temperature, "on_step": trace}
     sample(generator, scorer, facts["labels"], steps=settings.steps, **options)
-    after = expected[f"{run}_ids_steps"]
-    assert [step.index for step in trace.steps] == list(range(1, len(after) + 1))
-    for step, wanted in zip(trace.steps, after, strict=True):
-        assert step.proposal.masked_fill(step.hidden, 64).equal(wanted), step.index
+    return [step.proposal.masked_fill(step.hidden, 64) for step in trace.steps]
+
+
+@pytest.mark.parametrize("run", ["vit_det_linear", "vit_det_constant", "uvit_det_power_cosine"])
+def test_the_original_sampler_without_noise_is_ours_token_for_token(
+    tmp_path: Path, generators: dict[str, Any], expected: Arrays, run: str
+) -> None:
+    assert torch.stack(steps_of_run(run, generators, tmp_path)).equal(expected[f"{run}_ids_steps"])
+
+
+@pytest.mark.parametrize("run", ["vit_noise_linear", "uvit_noise_power_cosine"])
+def test_with_the_originals_random_numbers_its_sampler_is_ours_token_for_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, generators: dict[str, Any], expected: Arrays, run: str
+) -> None:
+    step = 0
+
+    def places(seeds: Tensor, num_tokens: int, use: Use, index: int) -> Tensor:
+        """In place of the uniforms: the place of each token, by which its recorded noise is found."""
+        nonlocal step
+        step = index - 1
+        return torch.arange(num_tokens).expand(len(seeds), -1)
+
+    def argmax_of_noisy_logits(logits: Tensor, places: Tensor, heat: float) -> Tensor:
+        if heat == 0:
+            return logits.argmax(-1)
+        drawn = take(expected[f"{run}_u_sample"][step], places)
+        return (logits / heat - (-drawn.log()).log()).argmax(-1)
+
+    def recorded(proposal: Proposal) -> Tensor:
+        return expected[f"{run}_u_confidence"][proposal.step.index - 1]
+
+    monkeypatch.setattr(propose, "uniforms", places)
+    monkeypatch.setattr(propose, "sample_codes", argmax_of_noisy_logits)
+    monkeypatch.setattr(Proposal, "selection_uniforms", recorded)
+    assert torch.stack(steps_of_run(run, generators, tmp_path)).equal(expected[f"{run}_ids_steps"])
 
 
 @with_tokenizer
