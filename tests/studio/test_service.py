@@ -218,7 +218,7 @@ BAD = {
     "guidance is 2.0 but the generator was made without null_class": {"guidance": 2},
     "sampler is 'best'; choose one of": {"sampler": "best"},
     "sampler is ['critic']; expected a word": {"sampler": ["critic"]},
-    "'schedule' is not known": {"schedule": "linear"},
+    "'passes' is not known": {"passes": 2},
     "'passes_per_level' is not known": {"passes_per_level": 10**9},
     "candidates is 17; expected a whole number from 1 to 16": {"candidates": 17},
     "network evaluations; at most 50000": {"num": 64, "candidates": 16, "steps": 128},
