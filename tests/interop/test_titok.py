@@ -15,9 +15,8 @@ from torch import Tensor
 from tokencritic import InputError, Proposal, TokenCriticPipeline, sample
 from tokencritic.foreign_weights import read_tensors
 from tokencritic.guidance import guided
-from tokencritic.interop.families import FAMILIES
 from tokencritic.interop.family import Sources
-from tokencritic.interop.titok import import_generator, import_tokenizer, read
+from tokencritic.interop.titok import FAMILY, import_generator, import_tokenizer, read
 from tokencritic.masking import take
 from tokencritic.models.titok import BertGenerator
 from tokencritic.models.uvit import UViTGenerator
@@ -249,19 +248,18 @@ def pair(folder: Path, **sizes: Any) -> Sources:
     return Sources(generator, saved(folder, "tokenizer", files.tokenizer_file()), heads=3)
 
 
-def test_the_family_is_in_the_table() -> None:
-    family = FAMILIES["titok"]
+def test_each_kind_of_file_has_a_mark_of_its_own() -> None:
     bert, uvit, tokenizer = files.bert_file(), files.uvit_file(), files.tokenizer_file()
     for state in (bert, uvit):
-        assert any(mark in state for mark in family.generator_marks)
-        assert not any(mark in state for mark in family.tokenizer_marks)
-    assert any(mark in tokenizer for mark in family.tokenizer_marks)
-    assert not any(mark in tokenizer for mark in family.generator_marks)
+        assert any(mark in state for mark in FAMILY.generator_marks)
+        assert not any(mark in state for mark in FAMILY.tokenizer_marks)
+    assert any(mark in tokenizer for mark in FAMILY.tokenizer_marks)
+    assert not any(mark in tokenizer for mark in FAMILY.generator_marks)
 
 
 def test_a_pair_is_read_with_and_without_a_config(tmp_path: Path) -> None:
     sources = pair(tmp_path)
-    imported = FAMILIES["titok"].read(sources)
+    imported = FAMILY.read(sources)
     assert isinstance(imported.tokenizer, TiTok)
     assert not imported.generator.training
     settings = imported.defaults

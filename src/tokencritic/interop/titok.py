@@ -320,4 +320,10 @@ def _defaults(generator: UntiedGenerator, config: Mapping[str, Any]) -> Sampling
     )
 
 
-FAMILY = Family("titok", "TiTok (bytedance/1d-tokenizer)", (_BERT, _UVIT), ("latent_tokens",), read)
+FAMILY = Family(
+    name="titok",
+    title="TiTok L-32, B-64 and S-128 (bytedance/1d-tokenizer)",
+    generator_marks=(_BERT, _UVIT),
+    tokenizer_marks=("latent_tokens",),
+    read=read,
+)
