@@ -145,17 +145,8 @@ class TransformerTrunk(Trunk):
         return block(*inputs)
 
     def _prepend_class(self, tokens: Tensor, labels: Tensor | None) -> Tensor:
-        config = self.config
-        if tokens.ndim != 2 or tokens.shape[1] != config.num_tokens:
-            raise InputError(f"tokens has shape {tuple(tokens.shape)}; expected (images, {config.num_tokens})")
-        if not self.prefix:
-            return tokens
-        if labels is None or labels.shape != tokens.shape[:1]:
-            got = "None" if labels is None else f"of shape {tuple(labels.shape)}"
-            raise InputError(f"labels is {got}; expected one label for each of {len(tokens)} images")
-        if not labels.is_cuda and not torch.compiler.is_compiling():  # on a GPU the look would stall the queue
-            check_range("labels", labels, config.num_labels)
-        return torch.cat([labels[:, None] + config.codebook_size, tokens], dim=1)
+        labels = check_inputs(tokens, labels, self.num_tokens, self.config.num_labels)
+        return tokens if labels is None else torch.cat([labels[:, None] + self.codebook_size, tokens], dim=1)
 
     def _in_sequence(self, positions: Tensor | None) -> Tensor | None:
         """Positions among the tokens -> positions in the sequence, which the class token may begin."""
@@ -218,6 +209,22 @@ class Block(nn.Module):
 
     def _drop(self, x: Tensor) -> Tensor:
         return F.dropout(x, self.dropout, self.training)
+
+
+def check_inputs(tokens: Tensor, labels: Tensor | None, num_tokens: int, num_labels: int) -> Tensor | None:
+    """Raises InputError unless tokens are (b, num_tokens) and labels (b,) below num_labels. Returns labels, None if num_labels
+    is 0.
+    """
+    if tokens.ndim != 2 or tokens.shape[1] != num_tokens:
+        raise InputError(f"tokens has shape {tuple(tokens.shape)}; expected (images, {num_tokens})")
+    if not num_labels:
+        return None
+    if labels is None or labels.shape != tokens.shape[:1]:
+        got = "None" if labels is None else f"of shape {tuple(labels.shape)}"
+        raise InputError(f"labels is {got}; expected one label for each of {len(tokens)} images")
+    if not labels.is_cuda and not torch.compiler.is_compiling():  # on a GPU the look would stall the queue
+        check_range("labels", labels, num_labels)
+    return labels
 
 
 def activation(exact_gelu: bool) -> Callable[[Tensor], Tensor]:
