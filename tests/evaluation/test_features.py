@@ -166,11 +166,11 @@ def test_files_that_hold_something_else_are_refused_by_name(state, tmp_path: Pat
     (tmp_path / "empty.safetensors").write_bytes(b"")
     for name, said in (
         ("without.pth", r"Mixed_6c\.branch7x7_2\.bn\.bias is missing"),
-        ("head.pth", "another Inception"),
+        ("head.pth", "for the FID Inception"),
         ("list.pth", "state dict"),
         ("text.pth", "no weights"),
         ("empty.safetensors", "no weights"),
-        ("nowhere.pth", "is no file"),
+        ("nowhere.pth", "is not a file"),
     ):
         with pytest.raises(InputError, match=rf"{name}.*{said}"):
             read_weights(find_weights(tmp_path / name))
@@ -203,7 +203,7 @@ def test_weights_are_found_in_the_package_then_in_the_cache_and_else_asked_for(t
         raise OSError("no network")
 
     monkeypatch.setattr(torch.hub, "urlopen", no_network)
-    with pytest.raises(InputError, match=r"could not be fetched \(no network\).*install"):
+    with pytest.raises(InputError, match=r"could not be downloaded \(no network\).*install"):
         find_weights()
     kept = tmp_path / "cache" / "token-critic" / inception.URL.rsplit("/", 1)[1]
     assert list(kept.parent.iterdir()) == []

@@ -113,7 +113,7 @@ def test_bad_input_is_refused():
     good = points(10, 4, 1)
     for real, fake, k, said in (
         (good, good[:, :3], 3, "fake is"),
-        (good, good[:3], 3, "fake holds 3 points"),
+        (good, good[:3], 3, "fake has 3 points"),
         (good, good.long(), 3, "expected floats"),
         (good, good * float("nan"), 3, "NaN"),
         (good * float("inf"), good, 3, "NaN or infinity"),

@@ -61,7 +61,7 @@ def test_files_of_other_projects_are_read(tmp_path: Path):
 
 
 BROKEN = {
-    "no mu": {"arr_0": np.zeros((2, 4, 4, 3), np.uint8)},
+    "expected mu and sigma": {"arr_0": np.zeros((2, 4, 4, 3), np.uint8)},
     "expected floats": {"mu": np.zeros(3), "sigma": np.eye(4)},
     "NaN": {"mu": np.full(2, np.nan), "sigma": np.eye(2)},
     "without pickles": {"mu": np.array([{}], object), "sigma": np.eye(2)},

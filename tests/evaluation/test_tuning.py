@@ -108,7 +108,7 @@ def test_rounds_halve_the_trials_double_the_images_and_keep_within_the_budget(bu
         return sum(trials * (count - before) for (trials, count), before in zip(plan, made, strict=False))
 
     if budget < 2 * first:
-        with pytest.raises(InputError, match=f"budget is {budget} images; .* need {2 * first}"):
+        with pytest.raises(InputError, match=f"budget is {budget} images; .* at least {2 * first}"):
             rounds(budget, first)
         return
     plan = rounds(budget, first)
