@@ -110,8 +110,8 @@ def test_a_source_has_colours_if_one_of_its_images_has(tmp_path):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: make_task(num_classes=3), "the classifier's num_classes is 3 but the images' is 2"),
-        (lambda: make_task(ClassifierObjective(shift=8)), "shift is 8; it must be below the image's 8 pixels"),
+        (lambda: make_task(num_classes=3), "the classifier's num_classes is 3; the data set has 2 classes"),
+        (lambda: make_task(ClassifierObjective(shift=8)), "shift is 8; expected less than the image size of 8 pixels"),
         (lambda: ClassifierObjective(shift=-1), "shift is -1"),
         (lambda: ClassifierObjective(label_smoothing=-0.1), "label_smoothing is -0.1"),
     ],

@@ -155,8 +155,8 @@ def test_facts_tell_generators_apart_and_are_json():
     [
         (lambda: make_task(generator=lambda tokens, labels: None), "the generator has no attribute num_tokens"),
         (lambda: make_task(generator=make_generator(codebook_size=9)), "the generator's codebook_size is 9"),
-        (lambda: make_task(num_tokens=9), "the critic's num_tokens is 9 but the tokens' is 4"),
-        (lambda: make_task(tokenizer=make_tokenizer(seed=1)), "the tokens were made with tokenizer"),
+        (lambda: make_task(num_tokens=9), "the critic's num_tokens is 9; expected 4"),
+        (lambda: make_task(tokenizer=make_tokenizer(seed=1)), "which made the tokens"),
         (lambda: CriticObjective(temperature=-1), "temperature is -1"),
     ],
 )

@@ -111,10 +111,13 @@ def test_rows_of_several_passes_show_fewer_images():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: make_task(num_tokens=9), "the generator's num_tokens is 9 but the tokens' is 4"),
-        (lambda: make_task(num_classes=2), "the generator's num_classes is 2 but the tokens' is 3"),
-        (lambda: make_task(tokenizer=make_tokenizer(seed=1)), "the tokens were made with tokenizer"),
-        (lambda: make_task(GeneratorObjective(drop_label=0.1)), "drop_label is 0.1 but the generator's null_class"),
+        (lambda: make_task(num_tokens=9), "the generator's num_tokens is 9; expected 4"),
+        (lambda: make_task(num_classes=2), "the generator's num_classes is 2; expected 3"),
+        (lambda: make_task(tokenizer=make_tokenizer(seed=1)), "which made the tokens"),
+        (
+            lambda: make_task(GeneratorObjective(drop_label=0.1)),
+            "drop_label is 0.1; expected 0",
+        ),
         (lambda: GeneratorObjective(label_smoothing=1.0), "label_smoothing is 1.0"),
     ],
 )

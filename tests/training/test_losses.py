@@ -152,7 +152,7 @@ def test_dropped_labels_become_the_null_class():
     null = torch.full_like(LABELS, 3)
     always = generator_loss(generator, TOKENS, LABELS, SEEDS, drop_label=1.0)
     assert always.values.equal(generator_loss(generator, TOKENS, null, SEEDS).values)
-    with pytest.raises(InputError, match=r"drop_label is 0.1 but .* null_class"):
+    with pytest.raises(InputError, match=r"drop_label is 0.1; .* without null_class"):
         generator_loss(Generator(TransformerConfig(**SIZES)), TOKENS, LABELS, SEEDS, drop_label=0.1)
 
 

@@ -96,7 +96,7 @@ def test_two_ranks_killed_go_on_as_one_and_as_two(tmp_path, distribution):
     assert 1 <= int(newest(cut).name) <= 9
     assert processes(cut, 1, **settings, signal_at=17).wait(120) == -signal.SIGKILL
     finished(processes(cut, 2, **settings), cut)
-    assert (tmp_path / "cut.log").read_text().count("going on at step") == 2
+    assert (tmp_path / "cut.log").read_text().count("resuming at step") == 2
     assert_close_weights(tmp_path / "whole", cut)
     one, two = ([line["loss"] for line in log_of(place)] for place in (tmp_path / "whole", cut))
     assert one == pytest.approx(two, rel=1e-4)
@@ -139,7 +139,7 @@ def test_asked_to_stop_while_it_validates_a_run_keeps_what_it_found(tmp_path):
 
 @pytest.mark.parametrize("ways", [{"nan_at": 13}, {"scale_at": (13, 1e4)}])
 def test_a_loss_that_is_nan_or_explodes_stops_the_run_and_names_what_it_saw(tmp_path, ways):
-    with pytest.raises(InputError, match=r"at step 13, on the rows \[.*checkpoint 13 is the last good one"):
+    with pytest.raises(InputError, match=r"at step 13, on rows \[.*the last checkpoint is of step 13"):
         run(tmp_path, PatternTask(**ways), steps=20, checkpoint_seconds=0)
     found = json.loads((tmp_path / "stopped.json").read_text())
     assert found["step"] == 13
@@ -151,7 +151,7 @@ def test_a_loss_that_is_nan_or_explodes_stops_the_run_and_names_what_it_saw(tmp_
 
 def test_a_run_is_not_continued_with_other_settings(tmp_path):
     run(tmp_path, steps=2)
-    with pytest.raises(InputError, match=r"has another batch_size \(16 there, 8 now\)"):
+    with pytest.raises(InputError, match=r"has batch_size 16, and this run has 8"):
         run(tmp_path, steps=4, batch_size=8)
 
 
@@ -159,7 +159,7 @@ def test_two_trainings_do_not_share_a_folder(tmp_path):
     run(tmp_path, steps=1)
     with (tmp_path / ".lock").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(InputError, match="in use by another training"):
+        with pytest.raises(InputError, match="in use by another run"):
             run(tmp_path, steps=2)
     run(tmp_path, steps=2)
 

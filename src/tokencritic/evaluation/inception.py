@@ -235,7 +235,7 @@ def read_weights(file: str | Path) -> Weights:
     def take(name: str, shape: tuple[int, ...]) -> Tensor:
         if name not in tensors or tensors[name].shape != shape:
             found = tuple(tensors[name].shape) if name in tensors else "missing"
-            raise InputError(f"{file} has no weights of the FID Inception: {name} is {found}, expected {shape}")
+            raise InputError(f"{file} holds no weights of the FID Inception: {name} is {found}, expected {shape}")
         return tensors[name].float()
 
     # TorchScript archives wrap the network once or twice, so only the ends of the names are known.
