@@ -180,11 +180,11 @@ def test_a_finished_folder_is_not_touched(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"seed": 1}, r"another seed \(0 there, 1 now\)"),
-        ({"crops_per_image": 3}, r"another passes \(2 there, 3 now\)"),
-        ({"tokenizer": Patches(fingerprint="g")}, "another tokenizer_fingerprint"),
-        ({"preprocess": Preprocess(8, 1)}, "another preprocess"),
-        ({"source": array_source(seed=1)}, "another source"),
+        ({"seed": 1}, r"different seed \(0, expected 1\)"),
+        ({"crops_per_image": 3}, r"different passes \(2, expected 3\)"),
+        ({"tokenizer": Patches(fingerprint="g")}, "different tokenizer_fingerprint"),
+        ({"preprocess": Preprocess(8, 1)}, "different preprocess"),
+        ({"source": array_source(seed=1)}, "different source"),
     ],
 )
 @pytest.mark.parametrize("finished", [True, False])
@@ -293,7 +293,7 @@ class HugeCodebook(Patches):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"tokenizer": WrongShape()}, r"tokenizer gives tokens \(3, 4\); its grid promises \(3, 6\)"),
+        ({"tokenizer": WrongShape()}, r"tokenizer returns tokens \(3, 4\); expected \(3, 6\)"),
         ({"tokenizer": WrongValues()}, "the tokenizer's output holds 5; expected integers from 0 to 4"),
         ({"tokenizer": HugeCodebook()}, "codebook_size is 65537"),
         ({"crops_per_image": 0}, "crops_per_image is 0"),
@@ -321,7 +321,7 @@ def test_a_token_folder_opens_only_whole_and_with_its_tokenizer(tmp_path: Path) 
     run(tmp_path)
     assert len(TokenArrays.open(tmp_path)) == 74
     assert len(TokenArrays.open(tmp_path, "f" * 64)) == 74
-    with pytest.raises(InputError, match=r"made with tokenizer f{16}, and this tokenizer is abc; tokenize"):
+    with pytest.raises(InputError, match=r"made with tokenizer f{16}; expected abc; tokenize"):
         TokenArrays.open(tmp_path, "abc")
     with pytest.raises(InputError, match=r"nowhere has no tokens\.json"):
         TokenArrays.open(tmp_path / "nowhere")
@@ -342,8 +342,8 @@ def change_facts(**changes: object):
         (lambda folder: os.truncate(folder / "tokens.npy", 600), r"tokens\.npy is not a whole"),
         (lambda folder: os.truncate(folder / "labels.npy", 0), r"labels\.npy is not a whole"),
         (lambda folder: os.truncate(folder / "tokens.json", 50), r"tokens\.json is not JSON"),
-        (change_facts(rows=73), r"tokens\.npy holds uint16 \(74, 4\).*says uint16 \(73, 4\)"),
-        (change_facts(grid=[2, 3]), r"says uint16 \(74, 6\)"),
+        (change_facts(rows=73), r"tokens\.npy holds uint16 \(74, 4\).*expected uint16 \(73, 4\)"),
+        (change_facts(grid=[2, 3]), r"expected uint16 \(74, 6\)"),
         (change_facts(grid=[4]), "has grid"),
         (change_facts(codebook_size=10), r"tokens\.npy holds \d+; expected integers from 0 to 9"),
         (change_facts(class_names=["cat"]), r"labels\.npy holds 2; expected integers from 0 to 0"),
