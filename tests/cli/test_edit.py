@@ -154,7 +154,7 @@ def test_bad_input_is_one_line_and_nothing_is_written(pipe, model, image, tmp_pa
         (model, image, *box, "--region", "0,0,11,5"): "region is 0,0,11,5; expected",
         (model, image, "--region", "5,0,5,5"): "region is 5,0,5,5; expected",
         (model, image, "--shift", "3"): "--shift is '3'; expected DX,DY",
-        (model, image, "--shift", "0,-10"): "shift is 0,-10; nothing is left",
+        (model, image, "--shift", "0,-10"): "shift is 0,-10; it must be smaller",
         (model, image, "--shift", "0,0"): "there is nothing to sample",
         (model, image, *box, "--num", 0): "--num is 0; it must be at least 1",
         (model, image, *box, "--batch_size", 0): "--batch_size is 0",

@@ -74,7 +74,7 @@ def test_sampling_is_drawn_step_by_step(missing):
     assert often == {"Token-Critic": [[2, 0], [3, 3]], "MaskGIT": [[2, 0], [3, 0]]}
     assert same["Token-Critic: re-masked"][1] == [3, 0.5]
     assert math.isnan(same["Token-Critic: re-masked"][0][1])
-    assert gain["MaskGIT: resampled at once"] == [[2, 0.1], [3, 0.2]]
+    assert gain["MaskGIT: hidden again"] == [[2, 0.1], [3, 0.2]]
     assert gain["Token-Critic: kept"] == [[2, -0.1], [3, -0.2]]
     assert "MaskGIT: re-masked" not in {**same, **gain}
     assert len(names(figure)) == len(set(names(figure)))

@@ -1,4 +1,4 @@
-"""What every tokenizer does: images to tokens and back. The networks are in the files beside this one."""
+"""The base class of this package's tokenizers. The networks are in `compact.py` and `vqgan.py`."""
 
 from abc import abstractmethod
 from dataclasses import dataclass
@@ -15,11 +15,12 @@ from tokencritic.tokenizers.quantizer import Quantizer
 
 @dataclass(frozen=True)
 class TokenizerOutput:
-    """What training needs of one pass.
+    """The output of a tokenizer's forward pass in training.
 
-    reconstruction: (b, c, h, w), not clamped; its gradient passes straight through the quantizer to the encoder.
-    tokens: (b, n) int64. latents: (b, d, gh, gw), what the encoder gave. quantized: (b, d, gh, gw), the codes nearest to
-    them, with a gradient to the codebook alone.
+    reconstruction: (b, c, h, w), not clamped. Its gradient reaches the encoder by the straight-through estimator.
+    tokens: (b, n) int64.
+    latents: (b, d, gh, gw), the output of the encoder.
+    quantized: (b, d, gh, gw), the nearest codes, with a gradient to the codebook only.
     """
 
     reconstruction: Tensor
@@ -29,18 +30,20 @@ class TokenizerOutput:
 
 
 class Tokenizer(SavedModel, ImageTokenizer):
-    """Images (b, c, h, w) in [0, 1] to tokens (b, n) and back; tokens are in row-major order of the grid.
+    """The base class of tokenizers: images (b, c, h, w) in [0, 1] to tokens (b, n) and back.
 
-    A subclass has a `quantizer` and gives `to_latents` and `to_images`.
+    Tokens are in row-major order of the grid. A subclass sets `quantizer` and implements `to_latents` and `to_images`.
     """
 
     quantizer: Quantizer
     grid: tuple[int, int]
 
     def __init__(self, config: Any, factor: int, margin: int = 0) -> None:
-        """config: has `image_size`, `channels` and `codebook_size`. factor: pixels along each side of one token.
+        """Set the sizes.
 
-        margin: pixels that the network sees around the image, where its size alone is no multiple of the factor.
+        config: a dataclass with `image_size`, `channels` and `codebook_size`.
+        factor: pixels along each side of one token.
+        margin: padding on each side, for an image size that is not a multiple of the factor.
         """
         super().__init__(config)
         size = config.image_size + 2 * margin
@@ -54,15 +57,15 @@ class Tokenizer(SavedModel, ImageTokenizer):
 
     @abstractmethod
     def to_latents(self, images: Tensor) -> Tensor:
-        """(b, c, h, w) in [0, 1] -> (b, d, gh, gw), what is to be quantized."""
+        """Compute the latents before quantization: (b, c, h, w) in [0, 1] -> (b, d, gh, gw)."""
 
     @abstractmethod
     def to_images(self, latents: Tensor) -> Tensor:
-        """(b, d, gh, gw), quantized -> (b, c, h, w), about [0, 1] but not clamped."""
+        """Decode quantized latents: (b, d, gh, gw) -> (b, c, h, w) in about [0, 1], not clamped."""
 
     @torch.no_grad()
     def encode(self, images: Tensor) -> Tensor:
-        """(b, c, h, w) float in [0, 1] -> (b, n) int64."""
+        """Encode images to tokens: (b, c, h, w) float in [0, 1] -> (b, n) int64."""
         images = self._checked(images)
         if len(images) == 0:
             return torch.zeros(0, self.num_tokens, dtype=torch.int64, device=images.device)
@@ -70,18 +73,18 @@ class Tokenizer(SavedModel, ImageTokenizer):
 
     @torch.no_grad()
     def decode(self, tokens: Tensor) -> Tensor:
-        """(b, n) int64, codes -> (b, c, h, w) float in [0, 1]."""
+        """Decode tokens to images: (b, n) int64 -> (b, c, h, w) float in [0, 1]."""
         if tokens.ndim != 2 or tokens.shape[1] != self.num_tokens:
             raise InputError(f"tokens has shape {tuple(tokens.shape)}; expected (images, {self.num_tokens})")
         tokens = as_integers("tokens", tokens)
-        if not tokens.is_cuda and not torch.compiler.is_compiling():  # on a GPU the look would stall the queue
+        if not tokens.is_cuda and not torch.compiler.is_compiling():  # the check would synchronise a GPU
             check_range("tokens", tokens, self.codebook_size)
         if len(tokens) == 0:
             return self.quantizer.codebook.new_zeros(0, self.channels, self.image_size, self.image_size)
         return self.to_images(self.quantizer.look_up(tokens, self.grid)).clamp_(0, 1)
 
     def forward(self, images: Tensor) -> TokenizerOutput:
-        """(b, c, h, w) float in [0, 1] -> the reconstruction and what the losses need."""
+        """Encode, quantize and reconstruct images: (b, c, h, w) float in [0, 1]."""
         # fmt: off
         latents = self.to_latents(self._checked(images))              # b d gh gw
         tokens = self.quantizer.nearest(latents)                      # b n
