@@ -114,7 +114,7 @@ def distribute(model: nn.Module, ranks: Ranks, how: Literal["ddp", "fsdp"]) -> n
 
 
 def unwrapped(network: Any) -> Any:
-    """Return the model inside a DDP wrapper, which hides the model's attributes, or the network itself."""
+    """Return the model that a DDP wrapper contains, or the network itself. The wrapper hides the model's attributes."""
     return network.module if isinstance(network, DistributedDataParallel) else network
 
 

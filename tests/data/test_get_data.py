@@ -99,7 +99,7 @@ def test_fetches_once(get_data: ModuleType, clients: Path, tmp_path: Path, name:
     assert [entry.name for entry in out.iterdir()] == [name]  # no package, no temporary folder
     calls = (tmp_path / "calls").read_text()
     assert get_data.main([name, "--out", str(out)]) == 0
-    assert "is there already" in capsys.readouterr().out
+    assert "exists already" in capsys.readouterr().out
     assert (tmp_path / "calls").read_text() == calls
 
 
@@ -134,7 +134,7 @@ def test_damage_is_noticed_later(get_data: ModuleType, clients: Path, tmp_path: 
     for damaged in (whole[:-6], b"no gzip"):
         file.write_bytes(damaged)
         assert get_data.main(["mnist", "--out", str(out)]) == 1
-        assert "run this again" in capsys.readouterr().err
+        assert "rerun the command" in capsys.readouterr().err
     file.unlink()
     assert get_data.main(["mnist", "--out", str(out)]) == 1
     assert f"{IDX[0]} is missing" in capsys.readouterr().err
