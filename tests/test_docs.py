@@ -1,4 +1,4 @@
-"""What the README and the docs print must run as printed."""
+"""Code in the README and the docs runs as printed."""
 
 import re
 import runpy

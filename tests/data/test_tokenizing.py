@@ -1,4 +1,4 @@
-"""Tokenizing: the same bytes however the work is cut, interrupted or shared, and nothing half taken for whole."""
+"""Tokenizing: the result does not depend on chunks, interruptions or ranks, and incomplete files are never used."""
 
 import errno
 import json
@@ -28,7 +28,7 @@ FILES = ("tokens.npy", "labels.npy", "tokens.json")
 
 
 class Patches:
-    """A tokenizer whose answer is known: the token of a 4x4 patch is the sum of its pixels modulo the codebook."""
+    """A tokenizer with known tokens: the token of a 4x4 patch is the sum of its pixels modulo the codebook size."""
 
     codebook_size = 1000
     grid = (2, 2)
@@ -105,7 +105,7 @@ def attempt(work: Callable[[], Any]) -> Any:
 
 
 def run_ranks(size: int, work: Callable[[Ranks], Any]) -> list[Any]:
-    """What the work of each rank returns, or its InputError."""
+    """Return the result of each rank, or its InputError."""
     BOARD["barrier"] = threading.Barrier(size)
     with ThreadPoolExecutor(size) as pool:
         ranks = [Threads(rank, size, torch.device("cpu")) for rank in range(size)]
@@ -157,7 +157,7 @@ def test_same_bytes_whatever_the_ranks(tmp_path: Path, world_size: int) -> None:
 
 @pytest.mark.parametrize(("stop", "kept"), [(0, 0), (1, 0), (4, 1), (7, 2), (20, 7), (27, 9)])
 def test_interrupted_and_resumed(tmp_path: Path, stop: int, kept: int) -> None:
-    """The five chunks of each of two crops take 3, 3, 3, 3 and 2 batches. Chunks that are whole are not done again."""
+    """The five chunks of each of two crops take 3, 3, 3, 3 and 2 batches. Complete chunks are not made again."""
     run(tmp_path / "a")
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path / "b", tokenizer=Patches(break_after=stop))
@@ -214,7 +214,7 @@ def test_a_damaged_chunk_is_done_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("fail_at", [0, 3, 10, 11, 12, 13])
 def test_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fail_at: int) -> None:
-    """Writes 0 (settings), 1 to 10 (chunks), 11 to 13 (final files): whichever fails, the next run goes on."""
+    """Writes are 0 (settings), 1 to 10 (chunks) and 11 to 13 (final files). After any failure the next run resumes."""
     run(tmp_path / "a")
     count = 0
 
@@ -265,7 +265,7 @@ def test_the_limit_of_corrupt_images_holds_over_all_ranks_and_runs(tmp_path: Pat
     image_folder(tmp_path / "images", {0, 9})
 
     def work(ranks: Ranks) -> TokenArrays:
-        source = open_source(tmp_path / "images", max_corrupt=1)  # each rank meets one corrupt file
+        source = open_source(tmp_path / "images", max_corrupt=1)  # each rank reads one corrupt file
         return run(tmp_path / "out", source, crops_per_image=1, ranks=ranks)
 
     for result in run_ranks(2, work):

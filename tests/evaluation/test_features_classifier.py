@@ -1,4 +1,4 @@
-"""The features of the data set's own classifier: exactly its own numbers, from images in any form, under its own name."""
+"""Features of a classifier: exact values for images in any form, and a name with its fingerprint."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Images from folders and files: what they are taken for, and what is refused."""
+"""Image sets from folders and files, and their errors."""
 
 import os
 

@@ -134,7 +134,7 @@ def test_bootstrap_finds_the_standard_error_of_a_mean():
 
 
 class Same(nn.Module):
-    """Hands features to torchmetrics as if they were images."""
+    """A feature extractor for torchmetrics that returns its input."""
 
     def __init__(self, dimension: int) -> None:
         super().__init__()
@@ -147,7 +147,7 @@ class Same(nn.Module):
 def torchmetric(module: str, name: str, **arguments):
     imported = pytest.importorskip(f"torchmetrics.image.{module}")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it warns of the memory it takes
+        warnings.simplefilter("ignore")  # it warns about its memory
         return getattr(imported, name)(**arguments)
 
 

@@ -45,7 +45,7 @@ def test_a_note_is_told_from_what_was_written_whichever_byte_of_it_changed(tmp_p
     content, written, told = file.read_bytes(), newest_checkpoint(tmp_path), 0
     for place in range(0, len(content), 3):
         file.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
-        if (found := newest_checkpoint(tmp_path)) != written:  # the last digit of a float may mean nothing
+        if (found := newest_checkpoint(tmp_path)) != written:  # the last digit of a float may not change its value
             assert found["step"] == 3, content[place - 9 : place + 9]
             file.parent.with_name("000000004.damaged").rename(file.parent)
             told += 1

@@ -47,7 +47,7 @@ def test_two_halves_of_a_batch_have_the_losses_of_the_whole(objective):
     whole = task.loss(task.model, ROWS, step=2).values
     for start in (0, 1):
         assert task.loss(task.model, ROWS[start::2], step=2).values.allclose(whole[start::2], atol=1e-6)
-    assert not task.loss(task.model, ROWS, step=3).values.allclose(whole, atol=1e-4)  # augmented anew
+    assert not task.loss(task.model, ROWS, step=3).values.allclose(whole, atol=1e-4)  # augmented
 
 
 def test_a_classifier_learns_and_is_validated_without_chance():

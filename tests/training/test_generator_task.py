@@ -55,7 +55,7 @@ def test_validation_uses_the_same_masks_each_time_and_shows_every_label():
     numbers = task.validate(task.model.eval(), torch.arange(64))
     assert numbers == task.validate(task.model, torch.arange(64))
     assert numbers.keys() == {"loss", "accuracy"}
-    # What cannot know anything of the tokens is right by chance, and no more sure than that.
+    # An untrained generator predicts at random.
     assert numbers["loss"] == pytest.approx(2.77, abs=0.2)  # ln 16
     assert numbers["accuracy"] < 0.3
     labels_matter = make_task(GeneratorObjective(label_smoothing=0.0))

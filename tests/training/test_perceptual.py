@@ -42,7 +42,7 @@ def file(arrays: dict, tmp_path: Path) -> Path:
 
 
 def reference(arrays: dict, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """The definition on NHWC features: unit vectors at each place, squared differences weighted, averaged, summed."""
+    """LPIPS by definition on NHWC features: weighted squared differences of unit vectors, averaged and summed."""
     total = torch.zeros(len(one))
     features = []
     for images in (one, other):
