@@ -1,4 +1,4 @@
-"""Classes by number and by name."""
+"""Conversion of class labels between numbers and names."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -10,7 +10,11 @@ ClassLabels = int | str | Sequence[int | str]
 
 
 def label_numbers(class_labels: ClassLabels, names: Sequence[str], num_classes: int, called: str) -> list[int]:
-    """Numbers or names, one or several, as numbers. names: one per class, or none. called: what an error calls the labels."""
+    """Convert one or several class numbers or names to a list of numbers.
+
+    names: the name of each class, or empty.
+    called: the name of the labels in error messages.
+    """
     wanted = [class_labels] if isinstance(class_labels, int | Integral | str) else list(class_labels)
     if not wanted:
         raise InputError(f"{called} is empty; give at least one class")
@@ -21,7 +25,7 @@ def _number(label: int | str, names: Sequence[str], num_classes: int, called: st
     if isinstance(label, str) and not label.isdecimal():
         matches = [i for i, name in enumerate(names) if name.lower() == label.lower()]
         if not matches:
-            some = ", ".join(names[:10]) or "none: give numbers"
+            some = ", ".join(names[:10]) or "unknown, give numbers"
             raise InputError(f"{called} holds {label!r}; the model's class names are {some}")
         return matches[0]
     if not isinstance(label, Integral | str) or not 0 <= int(label) < num_classes:
@@ -30,7 +34,7 @@ def _number(label: int | str, names: Sequence[str], num_classes: int, called: st
 
 
 def label_names(labels: Iterable[int], names: Sequence[str]) -> list[str]:
-    """The classes by name, with their number where two have the same; by number alone where there are no names."""
+    """Return the name of each label: "class 3" without names, and "crane (134)" for names that occur twice."""
     if not names:
         return [f"class {label}" for label in labels]
     uses = Counter(names)

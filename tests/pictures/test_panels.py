@@ -153,7 +153,7 @@ def test_small_images_are_magnified_whole_times_and_large_ones_keep_whole_tokens
 def test_bad_input_is_named():
     with pytest.raises(InputError, match="scores holds nan"):
         trust(np.array([0.5, np.nan]))
-    with pytest.raises(InputError, match="5 x 6 pixels do not divide into 2 x 3 tokens"):
+    with pytest.raises(InputError, match="5 x 6 pixels; expected a multiple of 2 x 3 tokens"):
         score_panels(np.zeros((5, 6, 3), np.uint8), np.zeros(6), (2, 3))
 
 

@@ -1,8 +1,8 @@
-"""One image as a panel: its pixels, the scores of its tokens, and which of them are hidden.
+"""Panels of one image: its pixels, the scores of its tokens, and its hidden tokens.
 
-Panels are uint8 arrays (..., h, w, 3); what stands before the last three axes is any number of steps and images at once.
-A grid is (height, width) in tokens, row-major, as a tokenizer has it. Tokens without a grid, None, have no place in the image:
-they are shown in order as a row of cells, which is wrapped into lines where it is too long.
+Panels are uint8 arrays (..., h, w, 3). The leading dimensions are any number of steps and images. A grid is the
+tokenizer's (height, width) in tokens; tokens are in row-major order. Tokens without a grid are shown as a row of cells,
+which wraps into lines where it is too long.
 """
 
 import math
@@ -31,16 +31,16 @@ from tokencritic.pictures.look import (
 from tokencritic.sampling.trace import TraceStep
 
 _EMPTY, _EMPTY_SIZE = "not scored", 12
-_COLOUR_SHARE = 0.75  # of a score's colour over the greys of the image
+_COLOUR_SHARE = 0.75  # opacity of the score's colour over the grey image
 _CELL, _TALL = 4, 4  # least width of a cell in a row of tokens, in pixels; its height in widths
 _PIXELS_AT_ONCE = 2**18  # decoding 256 x 256 pixels takes some hundred MB an image
 
 
 def trust(scores: np.ndarray, scale: Scale = "probability") -> np.ndarray:
-    """Scores (..., n) as shares in [0, 1]: 0 = distrusted, 1 = trusted.
+    """Map scores (..., n) to [0, 1]: 0 = distrusted, 1 = trusted.
 
-    scale: "probability" clips scores to [0, 1]. "rank" counts how many tokens of the image score lower, for scores in any
-    unit; tokens that cannot be hidden (infinite, or the largest float) are trusted wholly.
+    scale: "probability" clips scores to [0, 1]. "rank" uses the rank of a token within its image, for scores in any
+    unit. Tokens that cannot be hidden have an infinite score or the largest float, and map to 1.
     """
     scores = np.asarray(scores, dtype=np.float64)
     if np.isnan(scores).any():
@@ -54,9 +54,9 @@ def trust(scores: np.ndarray, scale: Scale = "probability") -> np.ndarray:
 
 @torch.no_grad()
 def decode(tokens: Tensor, tokenizer: ImageTokenizer) -> np.ndarray:
-    """tokens (..., n) as images (..., h, w, 3) uint8; those of one channel in greys.
+    """Decode tokens (..., n) to images (..., h, w, 3) uint8. Images with one channel become grey.
 
-    A tokenizer's margin is shown too, in black: its tokens reach over it, and each then has whole pixels.
+    A tokenizer's margin is included in black, so that every token covers whole pixels.
     """
     decoded = []
     for some in tokens.flatten(0, -2).split(max(1, _PIXELS_AT_ONCE // tokenizer.image_size**2)):
@@ -68,10 +68,12 @@ def decode(tokens: Tensor, tokenizer: ImageTokenizer) -> np.ndarray:
 
 
 def decode_for_panels(tokens: Tensor, tokenizer: ImageTokenizer, room: int) -> tuple[np.ndarray, tuple[int, int]]:
-    """tokens (..., n) as images (..., h, w, 3) at most as large as their panels, and (height, width) of a panel.
+    """Decode tokens (..., n) to images (..., h, w, 3), and return them with the (height, width) of a panel.
 
-    room: about how many pixels wide a panel may be. A small image is magnified a whole number of times; in a large one made
-    smaller, each token has whole pixels.
+    room: the approximate maximum width of a panel in pixels.
+
+    Large images are reduced so that every token covers whole pixels. Small images are not magnified yet: the panel size
+    is an integer multiple of theirs, see `magnify`.
     """
     pixels, (rows, columns) = decode(tokens, tokenizer), tokenizer.grid or (1, 1)
     height, width = pixels.shape[-3:-1]
@@ -86,7 +88,7 @@ def decode_for_panels(tokens: Tensor, tokenizer: ImageTokenizer, room: int) -> t
 
 
 def magnify(images: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """images (..., h, w, c) at `size`, a whole multiple of theirs, by repeating pixels."""
+    """Magnify images (..., h, w, c) to `size`, an integer multiple of (h, w), by repeating pixels."""
     height, width = images.shape[-3:-1]
     return images.repeat(size[0] // height, axis=-3).repeat(size[1] // width, axis=-2)
 
@@ -94,9 +96,10 @@ def magnify(images: np.ndarray, size: tuple[int, int]) -> np.ndarray:
 def score_panels(
     images: np.ndarray, scores: np.ndarray, grid: tuple[int, int] | None, scale: Scale = "probability"
 ) -> np.ndarray:
-    """The score of each token as a colour over the image, whose greys still show through; without a grid a row of colours.
+    """Colour each token by its score, over the image in greys; without a grid, return a row of colours.
 
-    images: (..., h, w, 3) uint8. scores: (..., n).
+    images: (..., h, w, 3) uint8.
+    scores: (..., n).
     """
     colours = colour_scale()[(trust(scores, scale) * 255).round().astype(np.uint8)]
     if grid is None:
@@ -109,9 +112,12 @@ def score_panels(
 def hidden_panels(
     images: np.ndarray, hidden: np.ndarray, remasked: np.ndarray | None, grid: tuple[int, int] | None
 ) -> np.ndarray:
-    """What is left of the image: hidden tokens grey, those of them that had been kept before outlined.
+    """Paint hidden tokens grey and outline re-masked ones.
 
-    Without a grid a row of tokens, the kept ones dark. images: (..., h, w, 3) uint8. hidden, remasked: (..., n) bool.
+    Without a grid, the panel is a row of tokens with the kept ones dark.
+    images: (..., h, w, 3) uint8.
+    hidden: (..., n) bool.
+    remasked: (..., n) bool, the hidden tokens that were visible before; None for no outlines.
     """
     size = images.shape[-3:-1]
     if grid is None:
@@ -130,7 +136,11 @@ def hidden_panels(
 def step_panels(
     steps: Sequence[TraceStep], images: Sequence[int], tokenizer: ImageTokenizer, room: int, scale: Scale
 ) -> np.ndarray:
-    """Proposal, scores and hidden tokens of some images at some steps: (3, steps, images, h, w, 3) uint8."""
+    """Return panels of proposal, scores and hidden tokens: (3, steps, images, h, w, 3) uint8.
+
+    images: indices of the images to show.
+    room: the approximate maximum width of a panel in pixels.
+    """
     which, grid = list(images), tokenizer.grid
     pixels, size = decode_for_panels(torch.stack([step.proposal[which] for step in steps]), tokenizer, room)
     height, width = size
@@ -139,7 +149,7 @@ def step_panels(
         ImageDraw.Draw(empty).text((width // 2, height // 2), _EMPTY, FAINT_INK, font(_EMPTY_SIZE), anchor="mm")
     heat = np.tile(np.asarray(empty), (*pixels.shape[:2], 1, 1, 1))
     whole = magnify(pixels, size)
-    coloured = whole if grid is None else pixels  # an image is coloured before it is magnified: far fewer pixels
+    coloured = whole if grid is None else pixels  # colouring before magnification touches fewer pixels
     for place, step in enumerate(steps):
         if step.scores is not None:
             heat[place] = magnify(score_panels(coloured[place], step.scores[which].numpy(), grid, scale), size)
@@ -149,10 +159,10 @@ def step_panels(
 
 
 def _token_pixels(values: np.ndarray, grid: tuple[int, int], size: tuple[int, int]) -> np.ndarray:
-    """One value for each token (..., n, c) as one for each pixel (..., h, w, c)."""
+    """Expand values of tokens (..., n, c) to values of pixels (..., h, w, c)."""
     height, width = grid
     if size[0] % height or size[1] % width:
-        raise InputError(f"images of {size[0]} x {size[1]} pixels do not divide into {height} x {width} tokens")
+        raise InputError(f"images are {size[0]} x {size[1]} pixels; expected a multiple of {height} x {width} tokens")
     return magnify(values.reshape(*values.shape[:-2], height, width, values.shape[-1]), size)
 
 

@@ -1,4 +1,4 @@
-"""What every tokenizer does: images to tokens and back. The networks are in the files beside this one."""
+"""The base class of this package's tokenizers. The networks are in `compact.py` and `vqgan.py`."""
 
 from abc import abstractmethod
 from dataclasses import dataclass
@@ -15,11 +15,12 @@ from tokencritic.tokenizers.quantizer import Quantizer
 
 @dataclass(frozen=True)
 class TokenizerOutput:
-    """What training needs of one pass.
+    """The output of a tokenizer's forward pass in training.
 
-    reconstruction: (b, c, h, w), not clamped; its gradient passes straight through the quantizer to the encoder.
-    tokens: (b, n) int64. latents: (b, d, gh, gw), what the encoder gave. quantized: (b, d, gh, gw), the codes nearest to
-    them, with a gradient to the codebook alone.
+    reconstruction: (b, c, h, w), not clamped. Its gradient reaches the encoder by the straight-through estimator.
+    tokens: (b, n) int64.
+    latents: (b, d, gh, gw), the output of the encoder.
+    quantized: (b, d, gh, gw), the nearest codes, with a gradient to the codebook only.
     """
 
     reconstruction: Tensor
@@ -29,18 +30,20 @@ class TokenizerOutput:
 
 
 class Tokenizer(SavedModel, ImageTokenizer):
-    """Images (b, c, h, w) in [0, 1] to tokens (b, n) and back; tokens are in row-major order of the grid.
+    """The base class of tokenizers: images (b, c, h, w) in [0, 1] to tokens (b, n) and back.
 
-    A subclass has a `quantizer` and gives `to_latents` and `to_images`.
+    Tokens are in row-major order of the grid. A subclass sets `quantizer` and implements `to_latents` and `to_images`.
     """
 
     quantizer: Quantizer
     grid: tuple[int, int]
 
     def __init__(self, config: Any, factor: int, margin: int = 0) -> None:
-        """config: has `image_size`, `channels` and `codebook_size`. factor: pixels along each side of one token.
+        """Set the sizes.
 
-        margin: pixels that the network sees around the image, where its size alone is no multiple of the factor.
+        config: a dataclass with `image_size`, `channels` and `codebook_size`.
+        factor: pixels along each side of one token.
+        margin: padding on each side, for an image size that is not a multiple of the factor.
         """
         super().__init__(config)
         size = config.image_size + 2 * margin
@@ -54,11 +57,11 @@ class Tokenizer(SavedModel, ImageTokenizer):
 
     @abstractmethod
     def to_latents(self, images: Tensor) -> Tensor:
-        """(b, c, h, w) in [0, 1] -> (b, d, gh, gw), what is to be quantized."""
+        """Compute the latents before quantization: (b, c, h, w) in [0, 1] -> (b, d, gh, gw)."""
 
     @abstractmethod
     def to_images(self, latents: Tensor) -> Tensor:
-        """(b, d, gh, gw), quantized -> (b, c, h, w), about [0, 1] but not clamped."""
+        """Decode quantized latents: (b, d, gh, gw) -> (b, c, h, w) in about [0, 1], not clamped."""
 
     @torch.no_grad()
     def encode(self, images: Tensor) -> Tensor:
@@ -78,7 +81,7 @@ class Tokenizer(SavedModel, ImageTokenizer):
         return self.to_images(self.quantizer.look_up(tokens, self.grid)).clamp_(0, 1)
 
     def forward(self, images: Tensor) -> TokenizerOutput:
-        """(b, c, h, w) float in [0, 1] -> the reconstruction and what the losses need."""
+        """Encode, quantize and reconstruct images: (b, c, h, w) float in [0, 1]."""
         # fmt: off
         latents = self.to_latents(checked_images(self, images))       # b d gh gw
         tokens = self.quantizer.nearest(latents)                      # b n
