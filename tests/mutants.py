@@ -1,7 +1,7 @@
-"""Break the code in each known way and see that a test notices: `make mutants`.
+"""Mutation tests: insert known mistakes into the code and check that a test fails for each. `make mutants` runs them.
 
-Each entry is one plausible mistake, several of them made by other implementations: the file, what stands there, what the
-mistake would write, and the tests that must fail. Run on a copy of the tree; nothing here is touched.
+Each entry is one plausible mistake, several of them found in other implementations: the file, the correct text, the
+wrong text, and the tests that must fail. Mutants run on a copy of the tree.
 """
 
 import os
@@ -26,13 +26,13 @@ MUTANTS = {
         "originals = ",
         "tests/training/test_losses.py",
     ),
-    "critic is told this very mask": (
+    "critic reads the mask itself": (
         "training/losses.py",
         "labels, previous)",
         "labels, mask)",
         "tests/training/test_losses.py",
     ),
-    "told ratio the wrong way round": (
+    "ratio offset the wrong way round": (
         "training/losses.py",
         "_log_odds(~mask, mask)",
         "_log_odds(mask, ~mask)",
@@ -374,13 +374,13 @@ MUTANTS = {
 
 
 def survives(name: str, folder: Path) -> bool:
-    """Whether all tests pass with the mistake in. A pattern that is no longer there is an error, not a pass."""
+    """Return whether all tests pass with the mistake. Exits if the correct text does not occur exactly once."""
     file, right, wrong, tests = MUTANTS[name]
     path = folder / "src/tokencritic" / file
     text = path.read_text()
     if text.count(right) != 1:
         sys.exit(
-            f"mutant {name!r}: {right!r} stands {text.count(right)} times in {file}; bring tests/mutants.py up to date"
+            f"mutant {name!r}: {right!r} occurs {text.count(right)} times in {file}, not once; update tests/mutants.py"
         )
     path.write_text(text.replace(right, wrong))
     alive = passes(folder, tests)
@@ -405,14 +405,14 @@ def main() -> None:
         shutil.copy(ROOT / "pyproject.toml", folder)
         names = sys.argv[1:] or list(MUTANTS)
         if not passes(folder, " ".join(sorted({test for name in names for test in MUTANTS[name][3].split()}))):
-            sys.exit("the tests fail without any mutant; nothing can be learned")
+            sys.exit("the tests fail without any mutant; expected them to pass")
         survivors = []
         for name in names:
             alive = survives(name, folder)
             survivors += [name] * alive
             print(f"{'SURVIVED' if alive else 'caught  '}  {name}", flush=True)
     if survivors:
-        sys.exit(f"{len(survivors)} mutants survived: a test is missing")
+        sys.exit(f"{len(survivors)} mutants survived; a test is missing")
 
 
 if __name__ == "__main__":

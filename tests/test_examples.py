@@ -1,4 +1,4 @@
-"""The examples run as their docstrings say, and show what they claim."""
+"""The examples run as documented and show the documented results."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""Classes by number and by name."""
+"""Conversion of class labels between numbers and names."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence

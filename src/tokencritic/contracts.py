@@ -227,6 +227,11 @@ class ImageTokenizer(Part):
     splits: int = 1
     margin: int = 0
 
+    @property
+    def layout(self) -> tuple[int, int]:
+        """(height, width) of the tokens: their grid; tokens without a grid are one row."""
+        return self.grid or (1, self.num_tokens)
+
     @abstractmethod
     def encode(self, images: Tensor) -> Tensor:
         """(b, c, h, w) float in [0, 1] -> (b, n) int64."""

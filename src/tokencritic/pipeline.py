@@ -152,7 +152,7 @@ class TokenCriticPipeline(ModelParts):
             raise InputError(f"reject_with is given but reject_by is {settings.reject_by}; it is for classifier")
         classifier = self.classifier if reject_with is None else as_classifier(reject_with)
         ranker = choose_ranker(settings, self.critic, classifier, self.tokenizer.decode)
-        judges = Judges(self.critic, self.inline_critic, self.tokenizer.grid)
+        judges = Judges(self.critic, self.inline_critic, self.tokenizer.layout)
         guidance, schedule = settings.guidance_over_steps(), SCHEDULES[settings.schedule]
         parts = guided(self.generator, guidance, schedule), make_scorer(settings, judges)
         options: dict[str, Any] = {name: vars(settings)[name] for name in ("steps", "temperature", "schedule")}

@@ -19,11 +19,14 @@ from tokencritic.models.halton import HaltonCritic, HaltonGenerator
 from tokencritic.models.inline_critic import InlineCritic
 from tokencritic.models.maskbit import MaskBitCritic, MaskBitGenerator
 from tokencritic.models.saved import CONFIG, SavedModel, find_file
+from tokencritic.models.titok import BertCritic, BertGenerator
+from tokencritic.models.uvit import UViTCritic, UViTGenerator
 from tokencritic.pretrained import place_of
 from tokencritic.sampling.settings import SamplingSettings
 from tokencritic.tokenizers.compact import CompactTokenizer
 from tokencritic.tokenizers.llamagen import LlamaGenVQ
 from tokencritic.tokenizers.maskbit import MaskBitTokenizer
+from tokencritic.tokenizers.titok import TiTok
 from tokencritic.tokenizers.vqgan import VQGAN, TamingVQGAN
 
 PIPELINE = "pipeline.json"
@@ -37,9 +40,22 @@ KINDS: Mapping[str, Mapping[str, type[Any]]] = {
         "taming": TamingVQGAN,
         "llamagen": LlamaGenVQ,
         "maskbit": MaskBitTokenizer,
+        "titok": TiTok,
     },
-    "generator": {"transformer": Generator, "halton": HaltonGenerator, "maskbit": MaskBitGenerator},
-    "critic": {"transformer": Critic, "halton": HaltonCritic, "maskbit": MaskBitCritic},
+    "generator": {
+        "transformer": Generator,
+        "halton": HaltonGenerator,
+        "maskbit": MaskBitGenerator,
+        "bert": BertGenerator,
+        "uvit": UViTGenerator,
+    },
+    "critic": {
+        "transformer": Critic,
+        "halton": HaltonCritic,
+        "maskbit": MaskBitCritic,
+        "bert": BertCritic,
+        "uvit": UViTCritic,
+    },
     "inline_critic": {"head": InlineCritic},
     "classifier": {"convolutional": Classifier},
 }

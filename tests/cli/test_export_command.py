@@ -96,7 +96,7 @@ def test_adding_a_part_leaves_the_others_and_the_defaults(runs, folder):
     pipe.save_pretrained(folder)
     before = contents(folder)
     notes = export(runs / "c", folder)[1]
-    assert notes == ["the critic's classes are called ['0', '1', '2']...; the folder's names are kept"]
+    assert notes == ["the critic has class names ['0', '1', '2']...; those of the folder are kept"]
     after = contents(folder)
     changed = {path.parts[0] for path in after if after[path] != before.get(path)}
     assert changed == {"critic", "pipeline.json"}
@@ -151,10 +151,10 @@ def test_a_critic_of_other_weights_is_remarked(runs, folder, tmp_path):
     assert export(changed_generator(runs, tmp_path / "g"), folder)[1] == []
     assert export(runs / "c", folder)[1] == [
         NOW_CRITIC,
-        "the critic was trained with a generator of other weights than the folder's",
+        "the critic was trained for another generator than the folder's",
     ]
     assert export(tmp_path / "g", folder)[1] == []
-    assert export(runs / "g", folder)[1] == ["the folder's critic was trained with the generator that was there before"]
+    assert export(runs / "g", folder)[1] == ["the folder's critic was trained for the previous generator"]
 
 
 def changed_generator(runs, run):
@@ -203,7 +203,7 @@ def test_an_inline_critic_stands_beside_its_own_generator_alone(runs, folder, tm
             InputError, match=r"inline critic .* another generator; delete .*inline_critic, .* train one"
         ):
             export(run, folder, half=half)
-    with pytest.raises(InputError, match="has a generator that learned another tokenizer's tokens"):
+    with pytest.raises(InputError, match="has a generator trained on tokens of another tokenizer"):
         export(runs / "t2", folder)
     assert contents(folder) == before
     assert export(runs / "g", folder)[1] == []
@@ -243,13 +243,13 @@ def test_parts_that_do_not_fit_are_refused_and_nothing_changes(runs, folder, tmp
     facts["facts"]["class_names"].reverse()
     (turned / "run.json").write_text(json.dumps(facts))
     cases = {
-        (runs / "g", tmp_path / "new"): "has no tokenizer; put the one that made the generator's tokens there first",
-        (runs / "g", other): "learned tokens of tokenizer",
-        (runs / "c", other): "learned tokens of tokenizer",
-        (runs / "t2", folder): "has a generator that learned another tokenizer's tokens",
-        (runs / "k2", folder): "the classifier has 2 classes and the generator 3",
-        (runs / "k16", folder): "the classifier's (channels, image_size) is (1, 16) and the tokenizer's (1, 8)",
-        (turned, folder): "has the classes in the order ['2', '1', '0']",
+        (runs / "g", tmp_path / "new"): "has no tokenizer; export the tokenizer of the generator's tokens first",
+        (runs / "g", other): "was trained on",
+        (runs / "c", other): "was trained on",
+        (runs / "t2", folder): "has a generator trained on tokens of another tokenizer",
+        (runs / "k2", folder): "the classifier has 2 classes; expected 3, as in the generator",
+        (runs / "k16", folder): "the classifier's (channels, image_size) is (1, 16); the tokenizer's is (1, 8)",
+        (turned, folder): "has classes in the order ['2', '1', '0']",
         (unfinished, folder): "has no generator yet",
         (alien, folder): "'painter'",
         (runs / "tokens", folder): "has no run.json",
@@ -273,7 +273,7 @@ def test_weights_beyond_float16_are_refused(runs, folder, tmp_path):
     generator = Generator.from_pretrained(run / "generator")
     torch.nn.init.constant_(generator.bias, 1e5)
     generator.save_pretrained(run / "generator")
-    with pytest.raises(InputError, match="beyond float16's largest number"):
+    with pytest.raises(InputError, match="too large for float16"):
         export(run, folder, half=True)
 
 

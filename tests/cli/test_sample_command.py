@@ -138,7 +138,7 @@ def test_a_trace_shows_the_steps_of_the_very_images_and_does_not_change_them(mod
 def test_a_trace_that_cannot_be_written_is_refused_before_sampling(model, tmp_path, capsys):
     for arguments, message in (
         (["--compare"], "--compare is given without --trace"),
-        (["--trace", tmp_path / "a.bmp"], "ends in '.bmp'; steps are written as .gif"),
+        (["--trace", tmp_path / "a.bmp"], "ends in '.bmp'; expected .gif"),
         (["--trace", tmp_path / "a.gif", "--candidates", 2], "without rejection"),
         (
             ["--trace", tmp_path / "a.gif", "--compare", "--sampler", "random-order"],

@@ -118,7 +118,7 @@ def test_exif_rotation(tmp_path: Path) -> None:
     pixels = np.zeros((4, 6, 3), np.uint8)
     pixels[0, 0] = 255
     exif = Image.Exif()
-    exif[0x0112] = 6  # the camera was held so that the image must be turned right by a quarter
+    exif[0x0112] = 6  # rotate by 90 degrees clockwise
     Image.fromarray(pixels).save(tmp_path / "x.png", exif=exif)
     upright = np.asarray(read_image(tmp_path / "x.png"))
     np.testing.assert_array_equal(upright, np.rot90(pixels, -1))
@@ -152,7 +152,7 @@ def test_corrupt_files_are_skipped_and_listed(tmp_path: Path) -> None:
     make_corrupt(tmp_path, 2)
     source = open_source(tmp_path, max_corrupt=2)
     assert [example is None for example in source] == [True, True, False, False, False]  # pyright: ignore
-    assert source[0] is None  # met twice, counted once
+    assert source[0] is None  # read twice, counted once
     assert sorted(source.corrupt) == ["a/c0.jpg", "a/c1.jpg"]
     assert all(source.corrupt.values())
 

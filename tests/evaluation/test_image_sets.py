@@ -1,4 +1,4 @@
-"""Images from folders and files: what they are taken for, and what is refused."""
+"""Image sets from folders and files, and their errors."""
 
 import os
 
@@ -88,7 +88,7 @@ def test_bad_images_are_named(folder, tmp_path):
     with pytest.raises(InputError, match=r"corrupt files, .*8\.png"):
         open_images(folder).batch(6, 8)
     Image.new("RGB", (5, 5)).save(folder / "8.png")
-    with pytest.raises(InputError, match=r"8.png is 5 x 5, others 5 x 6"):
+    with pytest.raises(InputError, match=r"8.png is 5 x 5, others are 5 x 6"):
         open_images(folder).batch(6, 8)
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="holds no image"):

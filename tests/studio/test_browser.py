@@ -205,7 +205,7 @@ def test_refine_takes_an_image_from_the_gallery_or_a_file(visit, pipe):
     times = shown.shape[0] // 12  # 10 pixels and a margin of 1 on each side
     assert np.array_equal(shown[::times, ::times][1:-1, 1:-1], np.asarray(right))
     page.set_input_files("#refine-file", {"name": "x.png", "mimeType": "image/png", "buffer": b"a text"})
-    page.wait_for_selector("text=the picture is no image")
+    page.wait_for_selector("text=the picture is not a readable image")
     visit.wrong[:] = [found for found in visit.wrong if "400" not in str(found) and found[0] != 400]
 
 

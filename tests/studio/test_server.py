@@ -130,11 +130,11 @@ BAD = [
     ("/api/refine", {"class": 0}, "image is missing"),
     ("/api/refine", {"image": "%%%"}, "image is missing or not base64"),
     ("/api/refine", {"image": "/etc/passwd"}, "image is missing or not base64"),
-    ("/api/refine", {"image": as_base64(b"a text file")}, "the picture is no image that can be read"),
+    ("/api/refine", {"image": as_base64(b"a text file")}, "the picture is not a readable image"),
     ("/api/refine", {"image": as_base64(bomb())}, "the picture is too large"),
     ("/api/refine", {"image": as_base64(png_bytes(noise_picture())), "ratio": 0}, "ratio is 0; expected a number"),
     ("/api/edit", {"image": as_base64(png_bytes(noise_picture()))}, "region is empty"),
-    ("/studio/pictures?name=x.png", "a text", "the picture is no image that can be read"),
+    ("/studio/pictures?name=x.png", "a text", "the picture is not a readable image"),
 ]
 
 

@@ -15,9 +15,10 @@ from tokencritic.cli.main import main
 from tokencritic.errors import InputError
 from tokencritic.pipeline import TokenCriticPipeline
 from tokencritic.studio.service import Service
-from tokencritic.studio.views import step_facts, steps_sheet
+from tokencritic.studio.views import finished, step_facts, steps_sheet
 from tokencritic.studio.work import png
 from tokencritic.tokenizers.compact import CompactConfig, CompactTokenizer
+from tokencritic.tokenizers.titok import TiTok, TiTokConfig
 
 
 def test_images_are_those_of_the_pipeline_and_every_step_is_counted(pipe, service):
@@ -286,7 +287,21 @@ def test_settings_in_a_result_can_be_written_as_json(service):
     assert json.loads(json.dumps(dataclasses.asdict(part.settings)))["sampler"] == "critic"
 
 
-def test_tokens_without_a_grid_cannot_be_edited(service, monkeypatch):
-    monkeypatch.setattr(service.pipe.tokenizer, "grid", None)
-    with pytest.raises(InputError, match="have no grid"):
-        service.requests.edit(noise_picture(), {"region": [0], "class": 0})
+def test_tokens_without_a_grid_cannot_be_edited_and_show_their_steps_in_a_row():
+    pipe, vit = toy_pipe(), {"encoder_width": 64, "encoder_layers": 1, "decoder_width": 64, "decoder_layers": 1}
+    config = TiTokConfig(10, 1, 32, (1, 1), 1, codebook_size=12, code_width=4, num_tokens=16, **vit)
+    pipe.tokenizer = TiTok(config).eval()
+    service = Service(pipe, "MODEL")
+    try:
+        with pytest.raises(InputError, match="have no grid"):
+            service.requests.edit(noise_picture(), {"region": [0], "class": 0})
+        job = service.submit("me", service.requests.generate({"num": 2}))
+        (made,) = done(job).sets
+        assert len(step_facts(made, 0)) == len(made.trace.steps)
+        assert steps_sheet(pipe, made, 0).height > 300
+        assert "tc-viewer" in finished(service, job)
+        job = service.submit("me", service.requests.refine(noise_picture(), {"class": 1}))
+        assert done(job).before.tokens.shape == (1, 16)
+        assert "score after" in finished(service, job)
+    finally:
+        service.close()

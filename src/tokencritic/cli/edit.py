@@ -25,6 +25,7 @@ def main(arguments: list[str]) -> None:
     file = Path(given.image)
     pipe = load_model(given)
     tokenizer = pipe.tokenizer
+    grid = grid_of(tokenizer)
     region = pixels_in(boxes, tokenizer.image_size)  # pyright: ignore[reportArgumentType]
     image = to_images(read_picture(file, str(file)), tokenizer.image_size, tokenizer.channels)
     moved, empty = move(image, *shift)
@@ -46,7 +47,7 @@ def main(arguments: list[str]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for index, picture in enumerate(edited):
         save(picture, folder / f"{index:03}_{file.stem}_edited.png")
-    greyed = hidden_panels(decode(tokens, tokenizer), resampled[None].numpy(), None, grid_of(tokenizer))
+    greyed = hidden_panels(decode(tokens, tokenizer), resampled[None].numpy(), None, grid)
     first, end = tokenizer.margin, tokenizer.margin + tokenizer.image_size
     kept = Image.fromarray(greyed[0, first:end, first:end])
     shown = [to_pil(image[0].permute(1, 2, 0).numpy()), kept, *edited][:_MOST_IN_GRID]

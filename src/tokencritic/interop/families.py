@@ -17,6 +17,7 @@ GENERATORS: dict[str, str] = {
     "maskgit-torch": "MaskGIT, the official checkpoints converted to torch (hmorimitsu/maskgit-torch)",
     "halton": "Halton-MaskGIT (valeoai) with LlamaGen's tokenizer",
     "maskbit": "MaskBit (markweberdev/maskbit)",
+    "titok": "TiTok L-32, B-64 and S-128 (bytedance/1d-tokenizer)",
 }
 TOKENIZERS: dict[str, str] = {
     "tokenizer-taming": "a VQGAN of taming-transformers, without a generator",

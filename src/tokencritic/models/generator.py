@@ -89,3 +89,15 @@ class Generator(TrunkGenerator):
 
     def head(self, vectors: Tensor, positions: Tensor | None) -> Tensor:
         return F.linear(vectors, self.trunk.words.weight[: self.codebook_size], self.bias)
+
+
+class UntiedGenerator(TrunkGenerator):
+    """A trunk with a linear head over the codes that has weights of its own."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        self.to_logits = nn.Linear(self.trunk.width, self.codebook_size)
+        self.apply(initialize)
+
+    def head(self, vectors: Tensor, positions: Tensor | None) -> Tensor:
+        return self.to_logits(vectors)

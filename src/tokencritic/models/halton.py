@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from tokencritic.contracts import Features, Trunk
-from tokencritic.errors import InputError, check_at_least, check_range
+from tokencritic.errors import InputError, check_at_least
 from tokencritic.masking import take
 from tokencritic.models.critic import Critic
 from tokencritic.models.generator import TrunkGenerator
-from tokencritic.models.transformer import initialize
+from tokencritic.models.transformer import check_inputs, initialize
 
 _EPSILON = 1e-5
 
@@ -96,13 +96,7 @@ class HaltonTrunk(Trunk):
 
     def _embed(self, tokens: Tensor, labels: Tensor | None, extra: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """The sequence (b, s, d), registers last, and what modulates it (b, d)."""
-        if tokens.ndim != 2 or tokens.shape[1] != self.num_tokens:
-            raise InputError(f"tokens has shape {tuple(tokens.shape)}; expected (images, {self.num_tokens})")
-        if labels is None or labels.shape != tokens.shape[:1]:
-            got = "None" if labels is None else f"of shape {tuple(labels.shape)}"
-            raise InputError(f"labels is {got}; expected one label for each of {len(tokens)} images")
-        if not labels.is_cuda and not torch.compiler.is_compiling():  # on a GPU the look would stall the queue
-            check_range("labels", labels, self.num_classes + 1)
+        labels = check_inputs(tokens, labels, self.num_tokens, self.num_classes + 1)
         x = self.words(tokens) + self.positions.weight  # b n d
         if extra is not None:
             x = x + extra

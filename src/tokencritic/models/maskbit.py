@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from tokencritic.contracts import Features, Trunk
-from tokencritic.errors import InputError, check_at_least, check_range
+from tokencritic.errors import check_at_least
 from tokencritic.masking import take
 from tokencritic.models.critic import Critic
 from tokencritic.models.generator import TrunkGenerator
-from tokencritic.models.transformer import Block, TransformerConfig, activation, initialize
+from tokencritic.models.transformer import Block, TransformerConfig, activation, check_inputs, initialize
 
 _EPSILON = 1e-12
 
@@ -133,7 +133,7 @@ class MaskBitTrunk(Trunk):
 
     def _embed(self, tokens: Tensor, labels: Tensor | None, extra: Tensor | None = None) -> Tensor:
         config = self.config
-        labels = self._checked(tokens, labels)
+        labels = check_inputs(tokens, labels, self.num_tokens, self.num_classes + 1)
         # fmt: off
         bits = part_bits(tokens, config.bits_per_part).to(self.bits.weight.dtype)          # b n bits_per_part
         bits = bits.masked_fill((tokens == self.mask_id)[..., None], 0)
@@ -149,16 +149,6 @@ class MaskBitTrunk(Trunk):
         if self.recompute_activations and self.training and torch.is_grad_enabled():
             return checkpoint(block, x, use_reentrant=False)
         return block(x)
-
-    def _checked(self, tokens: Tensor, labels: Tensor | None) -> Tensor:
-        if tokens.ndim != 2 or tokens.shape[1] != self.num_tokens:
-            raise InputError(f"tokens has shape {tuple(tokens.shape)}; expected (images, {self.num_tokens})")
-        if labels is None or labels.shape != tokens.shape[:1]:
-            got = "None" if labels is None else f"of shape {tuple(labels.shape)}"
-            raise InputError(f"labels is {got}; expected one label for each of {len(tokens)} images")
-        if not labels.is_cuda and not torch.compiler.is_compiling():  # on a GPU the look would stall the queue
-            check_range("labels", labels, self.num_classes + 1)
-        return labels
 
 
 @dataclass(frozen=True)

@@ -95,7 +95,7 @@ class TransformerTrunk(Trunk):
         self.positions = nn.Embedding(self.prefix + config.num_tokens, config.width)
         self.embedding_norm = nn.LayerNorm(config.width, eps=_EPSILON)
         self.dropout = nn.Dropout(config.dropout)
-        self.blocks = nn.ModuleList(Block(config, exact_gelu=self.exact_gelu) for _ in range(config.layers))
+        self.blocks = nn.ModuleList(self._make_block(index) for index in range(config.layers))
         self.final_norm = nn.LayerNorm(config.width, eps=_EPSILON) if config.norm_first else nn.Identity()
         if self.has_readout:
             self.readout = nn.Linear(config.width, config.width)
@@ -136,23 +136,17 @@ class TransformerTrunk(Trunk):
             return x
         return self.readout_norm(activation(self.exact_gelu)(self.readout(x)))
 
-    def _run(self, block: nn.Module, x: Tensor, positions: Tensor | None = None) -> Tensor:
+    def _make_block(self, index: int) -> nn.Module:
+        return Block(self.config, exact_gelu=self.exact_gelu)
+
+    def _run(self, block: nn.Module, *inputs: Tensor | None) -> Tensor:
         if self.recompute_activations and self.training and torch.is_grad_enabled():
-            return checkpoint(block, x, positions, use_reentrant=False)
-        return block(x, positions)
+            return checkpoint(block, *inputs, use_reentrant=False)
+        return block(*inputs)
 
     def _prepend_class(self, tokens: Tensor, labels: Tensor | None) -> Tensor:
-        config = self.config
-        if tokens.ndim != 2 or tokens.shape[1] != config.num_tokens:
-            raise InputError(f"tokens has shape {tuple(tokens.shape)}; expected (images, {config.num_tokens})")
-        if not self.prefix:
-            return tokens
-        if labels is None or labels.shape != tokens.shape[:1]:
-            got = "None" if labels is None else f"of shape {tuple(labels.shape)}"
-            raise InputError(f"labels is {got}; expected one label for each of {len(tokens)} images")
-        if not labels.is_cuda and not torch.compiler.is_compiling():  # on a GPU the look would stall the queue
-            check_range("labels", labels, config.num_labels)
-        return torch.cat([labels[:, None] + config.codebook_size, tokens], dim=1)
+        labels = check_inputs(tokens, labels, self.num_tokens, self.config.num_labels)
+        return tokens if labels is None else torch.cat([labels[:, None] + self.codebook_size, tokens], dim=1)
 
     def _in_sequence(self, positions: Tensor | None) -> Tensor | None:
         """Positions among the tokens -> positions in the sequence, which the class token may begin."""
@@ -162,18 +156,28 @@ class TransformerTrunk(Trunk):
 
 
 class Block(nn.Module):
-    """Self-attention and MLP, each with a residual sum. exact_gelu: as in `TransformerTrunk`."""
+    """Self-attention and MLP, each with a residual sum.
 
-    def __init__(self, config: TransformerConfig, *, exact_gelu: bool = False) -> None:
+    exact_gelu: as in `TransformerTrunk`. qkv_bias: of queries, keys and values. epsilon: LayerNorm's.
+    """
+
+    def __init__(
+        self,
+        config: TransformerConfig,
+        *,
+        exact_gelu: bool = False,
+        qkv_bias: bool = True,
+        epsilon: float = _EPSILON,
+    ) -> None:
         super().__init__()
         self.activation = activation(exact_gelu)
         self.heads, self.dropout, self.norm_first = config.heads, config.dropout, config.norm_first
-        self.qkv = nn.Linear(config.width, 3 * config.width)
+        self.qkv = nn.Linear(config.width, 3 * config.width, bias=qkv_bias)
         self.out = nn.Linear(config.width, config.width)
-        self.attention_norm = nn.LayerNorm(config.width, eps=_EPSILON)
+        self.attention_norm = nn.LayerNorm(config.width, eps=epsilon)
         self.up = nn.Linear(config.width, config.mlp_width)
         self.down = nn.Linear(config.mlp_width, config.width)
-        self.mlp_norm = nn.LayerNorm(config.width, eps=_EPSILON)
+        self.mlp_norm = nn.LayerNorm(config.width, eps=epsilon)
 
     def forward(self, x: Tensor, positions: Tensor | None = None) -> Tensor:
         """x: (b, s, d). With positions, only their vectors are computed: (b, k, d) or (m, d), see `take`."""
@@ -191,8 +195,9 @@ class Block(nn.Module):
         if positions is None or positions.dtype is torch.bool:  # a mask leaves ragged rows: choose after the attention
             q, k, v = self.qkv(x).split(width, dim=-1)                                        # b s d, three times
         else:
-            q = F.linear(take(x, positions), self.qkv.weight[:width], self.qkv.bias[:width])  # b k d
-            k, v = F.linear(x, self.qkv.weight[width:], self.qkv.bias[width:]).chunk(2, dim=-1)
+            bias = (None, None) if self.qkv.bias is None else self.qkv.bias.tensor_split([width])
+            q = F.linear(take(x, positions), self.qkv.weight[:width], bias[0])                # b k d
+            k, v = F.linear(x, self.qkv.weight[width:], bias[1]).chunk(2, dim=-1)
         q, k, v = (y.unflatten(-1, (self.heads, -1)).transpose(1, 2) for y in (q, k, v))      # b h s d/h
         y = F.scaled_dot_product_attention(q, k, v, dropout_p=self.dropout if self.training else 0.0)
         y = y.transpose(1, 2).flatten(2)                                                      # b s d
@@ -204,6 +209,22 @@ class Block(nn.Module):
 
     def _drop(self, x: Tensor) -> Tensor:
         return F.dropout(x, self.dropout, self.training)
+
+
+def check_inputs(tokens: Tensor, labels: Tensor | None, num_tokens: int, num_labels: int) -> Tensor | None:
+    """Raises InputError unless tokens are (b, num_tokens) and labels (b,) below num_labels. Returns labels, None if num_labels
+    is 0.
+    """
+    if tokens.ndim != 2 or tokens.shape[1] != num_tokens:
+        raise InputError(f"tokens has shape {tuple(tokens.shape)}; expected (images, {num_tokens})")
+    if not num_labels:
+        return None
+    if labels is None or labels.shape != tokens.shape[:1]:
+        got = "None" if labels is None else f"of shape {tuple(labels.shape)}"
+        raise InputError(f"labels is {got}; expected one label for each of {len(tokens)} images")
+    if not labels.is_cuda and not torch.compiler.is_compiling():  # on a GPU the look would stall the queue
+        check_range("labels", labels, num_labels)
+    return labels
 
 
 def activation(exact_gelu: bool) -> Callable[[Tensor], Tensor]:

@@ -1,4 +1,4 @@
-"""Many images in one, and pictures on disk."""
+"""Image grids, and writing pictures to disk."""
 
 import math
 from collections.abc import Sequence
@@ -16,17 +16,17 @@ _NAME_SIZE, _NAME_HEIGHT = 12, 20
 def image_grid(
     images: Sequence[Image.Image], columns: int | None = None, scale: int | None = None, names: Sequence[str] = ()
 ) -> Image.Image:
-    """Images of one size in rows, on white.
+    """Arrange images of one size in a grid on a white background.
 
-    columns: as square as possible unless given.
-    scale: whole-number magnification, by default so that small images are at least 64 pixels high.
-    names: what to write below each image, for instance its class; what does not fit is cut off.
+    columns: images per row; by default the grid is as square as possible.
+    scale: integer magnification; by default images are at least 64 pixels high.
+    names: texts below the images, for instance their classes. Long texts are shortened.
     """
     if not images:
-        raise InputError("images is empty; there is nothing to show")
+        raise InputError("images is empty; expected at least one image")
     width, height = images[0].size
     if any(image.size != (width, height) for image in images):
-        raise InputError("images have different sizes; a grid needs one size")
+        raise InputError("images have different sizes; expected one size")
     if names and len(names) != len(images):
         raise InputError(f"names has {len(names)} entries for {len(images)} images; give one for each, or none")
     scale = max(1, math.ceil(64 / height)) if scale is None else scale
@@ -51,5 +51,5 @@ def image_grid(
 
 
 def save(image: Image.Image, file: str | Path) -> None:
-    """Write a PNG, whole or not at all."""
+    """Write an image as a PNG file atomically."""
     write_atomically(Path(file), lambda path: image.save(path, "PNG"))

@@ -54,10 +54,10 @@ class Page:
                 with gr.Tab("Compare", id="compare"):
                     self.compare_tab()
                 with gr.Tab("Refine", id="refine"):
-                    if has_critic and tokenizer.grid is not None:
+                    if has_critic:
                         self.refine_tab(to_refine)
                     else:
-                        gr.Markdown("Refining here needs a critic, and tokens on a grid.")
+                        gr.Markdown("Refining here needs a critic.")
                 with gr.Tab("Edit", id="edit"):
                     if tokenizer.grid is not None:
                         self.edit_tab(to_edit)
@@ -128,7 +128,7 @@ class Page:
                 self.result("generate", button, lambda _, values: self.service.requests.generate(values), inputs)
                 with gr.Row():
                     to_refine = gr.Button("Refine the chosen one", size="sm", visible=self.pipe.critic is not None)
-                    to_edit = gr.Button("Edit the chosen one", size="sm")
+                    to_edit = gr.Button("Edit the chosen one", size="sm", visible=self.pipe.tokenizer.grid is not None)
         return to_refine, to_edit
 
     def compare_tab(self) -> None:

@@ -102,7 +102,7 @@ def _steps(pipe: TokenCriticPipeline, made: ImageSet, base: str) -> str:
     """The steps of the chosen image under one slider."""
     facts = [step_facts(made, image) for image in range(len(made.images))]
     if not facts[0]:
-        return note("Steps are shown of images on a grid of tokens that were not chosen among candidates.")
+        return note("Steps are shown of images that were not chosen among candidates.")
     count = len(facts[0])
     at = (count - 1) // 2  # half done: there is most to see
     panels = "".join(

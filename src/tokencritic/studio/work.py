@@ -134,8 +134,7 @@ class _Maker:
         tokens = self.pipe.sample_tokens(self.labels, seed, settings, given, on_step=self._watch_step)
         seconds = time.perf_counter() - start
         nfe = self.pipe.nfe(settings, given.ratio if given is not None and given.region is None else None)
-        trace = self.trace if self.pipe.tokenizer.grid else None
-        return ImageSet.of(self.pipe, settings, self.labels, tokens, trace=trace, nfe=nfe, seconds=seconds)
+        return ImageSet.of(self.pipe, settings, self.labels, tokens, trace=self.trace, nfe=nfe, seconds=seconds)
 
     def _watch_step(self, proposal: Proposal, scores: Tensor | None, mask: Tensor) -> None:
         if self.trace is not None:
