@@ -107,7 +107,7 @@ def test_what_needs_classes_says_so(place, tmp_path, capsys):
         ("sample", place / "model", "--candidates", 2): "reject_by is classifier, which ranks by the image's class",
         ("evaluate", place / "model", "--metrics", "accuracy", "--reference", place / "images", "--features", "classifier",
          "--few_samples", "--num", 4): "metrics holds accuracy, which needs the images' labels",
-        (*critic, "--run", tmp_path / "no"): "the generator's num_classes is 3 but the tokens' is 0; they must be equal",
+        (*critic, "--run", tmp_path / "no"): "the generator's num_classes is 3; expected 0, as in the tokens",
         (*classifier, "--run", tmp_path / "no"): "holds images without classes; a classifier needs their classes",
         ("train", "generator", "fashion-mnist", "--data", place / "tokens", "--run", tmp_path / "no",
          "--model.null_class", "true"): "null_class is true but num_classes is 0",
