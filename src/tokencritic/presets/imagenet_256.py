@@ -7,7 +7,7 @@ Settings of generator and critic
 Differences from the paper
   critic             starts from the generator's trunk with its heads; the paper's starts at random (`--start random`)
   crops              fixed when tokenizing; the paper crops in every epoch (use `--crop random --crops_per_image N`)
-  tokenizer          trained without a discriminator; the paper uses a published one (`token-critic import-maskgit`)
+  tokenizer          trained without a discriminator; the paper uses a published one (`token-critic import maskgit`)
   classifier         a small one on the classes of the data set; the paper uses a ResNet-50
   inline critic      not in the paper; a head with 3 % of the generator's FLOPs
 
