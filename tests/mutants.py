@@ -153,7 +153,7 @@ MUTANTS = {
         "tests/sampling/test_schedules.py",
     ),
     "TiTok's confidence normalised": (
-        "contracts.py",
+        "scoring.py",
         'if kind != "tempered_logit":',
         "if True:",
         "tests/sampling/test_schedules.py",
@@ -177,7 +177,7 @@ MUTANTS = {
         "tests/sampling/test_propose.py",
     ),
     "kept tokens compete again in MaskGIT": (
-        "contracts.py",
+        "scoring.py",
         "return torch.where(self.mask, put(kept, self.positions, values), kept)",
         "return put(kept * 0, self.positions, values)",
         "tests/sampling/test_scorers.py tests/sampling/test_exact.py",
@@ -214,8 +214,8 @@ MUTANTS = {
     ),
     "a critic window without a step passes": (
         "sampling/settings.py",
-        "if self.steps == 1 or not self.row(has_critic).revokes",
-        "if True or not self.row(has_critic).revokes",
+        "if self.steps <= 1 + row.uses_inline_critic or not row.revokes:",
+        "if True:",
         "tests/sampling/test_settings.py tests/test_pipeline.py",
     ),
     "confidence after the window as noisy as before it": (
@@ -231,7 +231,7 @@ MUTANTS = {
         "tests/sampling/test_settings.py",
     ),
     "the control has other settings than the critic": (
-        "sampling/settings.py",
+        "sampling/model_settings.py",
         'if (chosen, usual) == ("random-remask", "critic")',
         "if False",
         "tests/test_pipeline.py tests/sampling/test_settings.py",
@@ -261,7 +261,7 @@ MUTANTS = {
         "tests/sampling/test_exact.py",
     ),
     "one noise for sampling and choosing": (
-        "contracts.py",
+        "scoring.py",
         "Use.SELECT, self.step.index",
         "Use.DRAW, self.step.index",
         "tests/sampling/test_exact.py tests/sampling/test_scorers.py",

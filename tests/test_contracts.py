@@ -9,16 +9,7 @@ import torch
 from torch import nn
 
 from tokencritic.adapters import as_classifier, as_critic, as_generator, as_scorer, as_tokenizer
-from tokencritic.contracts import (
-    ImageClassifier,
-    ImageTokenizer,
-    MaskedGenerator,
-    Part,
-    Proposal,
-    Scorer,
-    TokenCritic,
-    evaluating,
-)
+from tokencritic.contracts import ImageClassifier, ImageTokenizer, MaskedGenerator, Part, TokenCritic, evaluating
 from tokencritic.errors import InputError
 from tokencritic.guidance import guided as guided_by
 from tokencritic.models.generator import Generator
@@ -27,6 +18,7 @@ from tokencritic.plan import Step
 from tokencritic.randomness import Use, uniforms
 from tokencritic.sampling.scorers import ConfidenceScorer, CriticScorer, RandomOrderScorer
 from tokencritic.sampling.starts import edit, refine, sample
+from tokencritic.scoring import Proposal, Scorer
 
 NUM_TOKENS, CODES, CLASSES = 9, 5, 3
 LABELS = torch.tensor([0, 2, 1, 2])

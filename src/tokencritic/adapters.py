@@ -6,9 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tokencritic.contracts import ImageClassifier, ImageTokenizer, MaskedGenerator, Part, Proposal, Scorer, TokenCritic
+from tokencritic.contracts import ImageClassifier, ImageTokenizer, MaskedGenerator, Part, TokenCritic
 from tokencritic.errors import InputError
 from tokencritic.fingerprints import network_fingerprint
+from tokencritic.scoring import Proposal, Scorer
 
 
 def as_generator(

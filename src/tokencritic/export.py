@@ -8,7 +8,8 @@ from tokencritic.errors import InputError
 from tokencritic.models.saved import CONFIG, SavedModel, write_model
 from tokencritic.pipeline import TokenCriticPipeline
 from tokencritic.pipeline_folder import KINDS, PIPELINE, About, load_part, read_pipeline, write_folder
-from tokencritic.sampling.settings import SamplingSettings, untuned_critic
+from tokencritic.sampling.model_settings import untuned_critic
+from tokencritic.sampling.settings import SamplingSettings
 from tokencritic.training.run_folder import best_checkpoint, load_tensors, read_run
 
 _CRITICS = ("critic", "inline_critic")

@@ -10,13 +10,15 @@ from torch import Tensor
 
 from tokencritic.adapters import as_classifier, as_critic, as_generator, as_tokenizer
 from tokencritic.class_labels import Classes, ClassLabels
-from tokencritic.contracts import FeatureCritic, Proposal, evaluating
+from tokencritic.contracts import FeatureCritic, evaluating
 from tokencritic.cost import relative_costs
 from tokencritic.errors import InputError, check_at_least
 from tokencritic.image_forms import to_images, to_pil
 from tokencritic.pipeline_folder import KINDS
+from tokencritic.sampling.model_settings import ModelSettings
 from tokencritic.sampling.scorers import CriticScorer, InlineScorer
-from tokencritic.sampling.settings import ModelSettings, SamplingSettings
+from tokencritic.sampling.settings import SamplingSettings
+from tokencritic.scoring import Proposal
 
 OutputType = Literal["pil", "pt", "np"]
 

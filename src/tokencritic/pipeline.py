@@ -22,9 +22,10 @@ from tokencritic.pipeline_folder import About, read_folder, write_folder
 from tokencritic.pretrained import place_of
 from tokencritic.randomness import as_seeds, candidate_seeds
 from tokencritic.sampling.loop import OnStep
+from tokencritic.sampling.model_settings import untuned_critic
 from tokencritic.sampling.rejection import Ranker, RankRows, best_of, choose_ranker
 from tokencritic.sampling.scorers import Judges, make_scorer
-from tokencritic.sampling.settings import REFINEMENT_RATIO, SamplingSettings, untuned_critic
+from tokencritic.sampling.settings import REFINEMENT_RATIO, SamplingSettings
 from tokencritic.sampling.starts import Seeds, edit, refine, sample
 from tokencritic.schedules import SCHEDULES
 

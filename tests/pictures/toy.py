@@ -3,9 +3,10 @@
 import numpy as np
 import torch
 
-from tokencritic.contracts import ImageTokenizer, Proposal
+from tokencritic.contracts import ImageTokenizer
 from tokencritic.plan import Step
 from tokencritic.sampling.trace import Trace
+from tokencritic.scoring import Proposal
 
 NUM_TOKENS = 12
 

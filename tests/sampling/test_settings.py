@@ -18,10 +18,11 @@ from tokencritic.models.generator import Generator
 from tokencritic.models.inline_critic import InlineCritic, InlineCriticConfig
 from tokencritic.models.transformer import TransformerConfig
 from tokencritic.plan import Plan, Step, in_window
+from tokencritic.sampling.model_settings import ModelSettings, tuning_file
 from tokencritic.sampling.rejection import best_of, choose_ranker
 from tokencritic.sampling.samplers import SAMPLERS
 from tokencritic.sampling.scorers import Judges, make_scorer
-from tokencritic.sampling.settings import Evaluations, ModelSettings, SamplingSettings, tuning_file
+from tokencritic.sampling.settings import Evaluations, SamplingSettings
 from tokencritic.sampling.starts import refine, sample
 
 SIZES = TransformerConfig(num_tokens=16, codebook_size=12, num_classes=3, null_class=True, width=16, layers=1, heads=2)
@@ -31,7 +32,7 @@ WINDOWS = [(1.0, 0.0), (1.0, 0.6), (0.6, 0.0), (0.9, 0.2), (0.5, 0.45), (0.1, 0.
 def test_settings_plans_and_the_table_of_samplers_need_no_torch():
     code = (
         "import sys\n"
-        "from tokencritic.sampling.settings import SAMPLERS, ModelSettings, SamplingSettings\n"
+        "from tokencritic.sampling.model_settings import SAMPLERS, ModelSettings, SamplingSettings\n"
         "model = ModelSettings(SamplingSettings(), 256, True)\n"
         "model.at_nfe('confidence', model.defaults.nfe(256))\n"
         "assert not {'torch', 'numpy'} & sys.modules.keys()"

@@ -10,8 +10,9 @@ from tokencritic.evaluation.report import explain, number, settings_text, table
 from tokencritic.evaluation.samples import Refinement, SampleSets
 from tokencritic.evaluation.search import row_of
 from tokencritic.pipeline import TokenCriticPipeline
+from tokencritic.sampling.model_settings import REFINING, Spent, Tuned
 from tokencritic.sampling.samplers import SAMPLERS
-from tokencritic.sampling.settings import REFINEMENT_RATIO, REFINING, SamplingSettings, Spent, Tuned
+from tokencritic.sampling.settings import REFINEMENT_RATIO, SamplingSettings
 
 
 @dataclass(frozen=True)

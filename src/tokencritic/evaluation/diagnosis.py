@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tokencritic.contracts import Proposal, evaluating
+from tokencritic.contracts import evaluating
 from tokencritic.data.order import hold_out, spaced
 from tokencritic.data.tokens import TokenArrays
 from tokencritic.errors import InputError, check_at_least
@@ -22,6 +22,7 @@ from tokencritic.progress import Progress
 from tokencritic.sampling.scorers import CriticScorer
 from tokencritic.sampling.settings import SamplingSettings, Temperature
 from tokencritic.sampling.trace import Trace, TraceStep
+from tokencritic.scoring import Proposal
 from tokencritic.training.losses import critic_auc, critic_auc_within_image, critic_loss
 from tokencritic.training.token_tasks import read_rows
 

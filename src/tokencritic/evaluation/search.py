@@ -15,8 +15,9 @@ from tokencritic.evaluation.evaluate import Evaluation, Meter
 from tokencritic.evaluation.samples import ModelSamples, SampleSets
 from tokencritic.files import write_json
 from tokencritic.pipeline import TokenCriticPipeline
+from tokencritic.sampling.model_settings import tuning_file
 from tokencritic.sampling.samplers import SAMPLERS
-from tokencritic.sampling.settings import SamplingSettings, temperature_range, tuning_file
+from tokencritic.sampling.settings import SamplingSettings, temperature_range
 
 # The values of one setting: those of a sampler under its name, or under None for every other sampler.
 Axis = Mapping[str | None, Sequence[Any]]

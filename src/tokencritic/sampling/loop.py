@@ -7,11 +7,12 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from tokencritic.contracts import MaskedGenerator, Proposal, Scorer, evaluating
+from tokencritic.contracts import MaskedGenerator, evaluating
 from tokencritic.errors import InputError
 from tokencritic.plan import Plan
 from tokencritic.sampling.propose import propose
 from tokencritic.sampling.settings import Temperature, temperature_range
+from tokencritic.scoring import Proposal, Scorer
 
 
 class OnStep(Protocol):

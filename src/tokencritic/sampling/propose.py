@@ -3,11 +3,12 @@
 import torch
 from torch import Tensor
 
-from tokencritic.contracts import COLDEST, MaskedGenerator, Proposal
+from tokencritic.contracts import MaskedGenerator
 from tokencritic.errors import InputError
 from tokencritic.masking import put, take
 from tokencritic.plan import Step
 from tokencritic.randomness import Use, uniforms
+from tokencritic.scoring import COLDEST, Proposal
 
 _FIRST = Step()
 

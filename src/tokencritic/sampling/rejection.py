@@ -10,10 +10,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tokencritic.contracts import ImageClassifier, Proposal, TokenCritic, evaluating
+from tokencritic.contracts import ImageClassifier, TokenCritic, evaluating
 from tokencritic.errors import InputError, check_at_least
 from tokencritic.sampling.scorers import CriticScorer
 from tokencritic.sampling.settings import SamplingSettings
+from tokencritic.scoring import Proposal
 
 SampleRows = Callable[[Tensor, Tensor], Tensor]
 """Samples candidates: rows (b,), the numbers of their images, and which candidate of its image each is, (b,) -> (b, n)."""

@@ -10,13 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from tokencritic.adapters import as_critic
-from tokencritic.contracts import FeatureCritic, MaskedGenerator, Proposal, Scorer, TokenCritic
+from tokencritic.contracts import FeatureCritic, MaskedGenerator, TokenCritic
 from tokencritic.errors import InputError
 from tokencritic.masking import hide_lowest
 from tokencritic.plan import Step, check_window, in_window
 from tokencritic.randomness import Use, uniforms
 from tokencritic.sampling.settings import NoiseKind, SamplingSettings, check_noise, check_quota
 from tokencritic.schedules import SCHEDULES, find_schedule
+from tokencritic.scoring import Proposal, Scorer
 
 Grid = tuple[int, int]
 

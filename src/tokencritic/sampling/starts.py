@@ -11,13 +11,15 @@ import torch
 from torch import Tensor
 
 from tokencritic.adapters import as_generator, as_scorer
-from tokencritic.contracts import MaskedGenerator, Proposal, Scorer, evaluating
+from tokencritic.contracts import MaskedGenerator, evaluating
 from tokencritic.errors import InputError, as_integers, check_range
 from tokencritic.plan import Plan
 from tokencritic.randomness import as_seeds, resampling_seeds
 from tokencritic.sampling.loop import OnStep, Start, choose, run_loop
-from tokencritic.sampling.settings import REFINEMENT_RATIO, REFINING, Temperature
+from tokencritic.sampling.model_settings import REFINING
+from tokencritic.sampling.settings import REFINEMENT_RATIO, Temperature
 from tokencritic.schedules import find_schedule
+from tokencritic.scoring import Proposal, Scorer
 
 Labels = Sequence[int] | Tensor | None
 Seeds = int | Sequence[int] | Tensor

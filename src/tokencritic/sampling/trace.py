@@ -5,8 +5,8 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from tokencritic.contracts import Proposal
 from tokencritic.errors import InputError, check_at_least
+from tokencritic.scoring import Proposal
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,12 @@ from typing import Any, Self
 from PIL import Image
 from torch import Tensor
 
-from tokencritic.contracts import Proposal
 from tokencritic.image_forms import to_images
 from tokencritic.pictures.steps import MOST_IMAGES
 from tokencritic.pipeline import Given, TokenCriticPipeline
 from tokencritic.sampling.settings import REFINEMENT_RATIO, SamplingSettings
 from tokencritic.sampling.trace import Trace
+from tokencritic.scoring import Proposal
 from tokencritic.tokenizers import regions
 
 # Called at each step with the steps done, all of them, and the tokens (b, n) of the images as they are now, or None where

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tokencritic.adapters import as_critic, as_generator
-from tokencritic.contracts import MaskedGenerator, Proposal, TokenCritic, evaluating
+from tokencritic.contracts import MaskedGenerator, TokenCritic, evaluating
 from tokencritic.distribution import unwrapped
 from tokencritic.errors import InputError, as_integers, check_at_least
 from tokencritic.masking import count_masked, mask_ratio, random_mask
@@ -20,6 +20,7 @@ from tokencritic.plan import Step
 from tokencritic.randomness import Use, uniforms
 from tokencritic.sampling.propose import propose
 from tokencritic.sampling.settings import Temperature, temperature_range
+from tokencritic.scoring import Proposal
 
 
 @dataclass(frozen=True)

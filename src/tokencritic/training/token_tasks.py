@@ -12,7 +12,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from tokencritic.adapters import as_generator
-from tokencritic.contracts import ImageTokenizer, MaskedGenerator, Scorer, TokenCritic
+from tokencritic.contracts import ImageTokenizer, MaskedGenerator, TokenCritic
 from tokencritic.data.tokens import TokenArrays
 from tokencritic.distribution import unwrapped
 from tokencritic.errors import InputError, check_at_least
@@ -24,6 +24,7 @@ from tokencritic.randomness import example_seeds
 from tokencritic.sampling.scorers import ConfidenceScorer, CriticScorer, InlineScorer
 from tokencritic.sampling.settings import Temperature, temperature_range
 from tokencritic.sampling.starts import sample
+from tokencritic.scoring import Scorer
 from tokencritic.training.losses import (
     CriticLoss,
     critic_auc,
