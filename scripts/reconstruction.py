@@ -16,8 +16,8 @@ from tokencritic.data.sources import open_source
 from tokencritic.data.transforms import Preprocess, to_float
 from tokencritic.evaluation.features import InceptionFeatures
 from tokencritic.evaluation.metrics import fid, fit_gaussian
+from tokencritic.image_forms import to_pil
 from tokencritic.pictures.grids import image_grid, save
-from tokencritic.pipeline import to_pil
 from tokencritic.pipeline_folder import load_part
 from tokencritic.tokenizers.quantizer import code_counts, perplexity
 
