@@ -370,6 +370,48 @@ MUTANTS = {
         "alpha=2",
         "tests/models/test_models.py",
     ),
+    "null label of a foreign generator not translated": (
+        "adapters.py",
+        "labels = torch.where(labels == self.num_classes, self._own_null, labels)",
+        "pass",
+        "tests/test_contracts.py",
+    ),
+    "codes of a foreign vocabulary taken from its first column": (
+        "adapters.py",
+        "logits[..., self._first : last]",
+        "logits[..., : self.codebook_size]",
+        "tests/test_contracts.py",
+    ),
+    "labels given to a generator without classes": (
+        "pipeline.py",
+        "own = None if labels is None else labels[rows], all",
+        "own = torch.zeros_like(rows) if labels is None else labels[rows], all",
+        "tests/cli/test_factories.py",
+    ),
+    "--critic does not replace the model's critic": (
+        "pipeline.py",
+        "**self.parts | critic",
+        "**critic | self.parts",
+        "tests/test_pipeline.py",
+    ),
+    "code in a foreign file is run": (
+        "foreign_weights.py",
+        "weights_only=True)",
+        "weights_only=False)",
+        "tests/interop/test_foreign_weights.py",
+    ),
+    "cached results survive a change of a foreign network's code": (
+        "contracts.py",
+        "network_fingerprint(self.networks, source=True)",
+        "network_fingerprint(self.networks, source=False)",
+        "tests/test_contracts.py",
+    ),
+    "swapped files are not noticed": (
+        "interop/importing.py",
+        'swapped == ((kind, "tokenizer"), (kind, "generator"))',
+        "False",
+        "tests/cli/test_import_command.py",
+    ),
 }
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import shlex
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -285,6 +286,35 @@ def test_the_inline_critics_settings_reach_its_sampler(service):
 def test_settings_in_a_result_can_be_written_as_json(service):
     part = done(service.submit("me", service.requests.generate({"num": 1, "temperature": [1, 0.5]}))).sets[0]
     assert json.loads(json.dumps(dataclasses.asdict(part.settings)))["sampler"] == "critic"
+
+
+def test_a_model_without_classes_needs_no_class(tmp_path):
+    pipe = toy_pipe()
+    generator = Generator(dataclasses.replace(SIZES, num_classes=0)).eval()
+    pipe = TokenCriticPipeline(pipe.tokenizer, generator, generator.start_critic().eval(), pipe.classifier)
+    pipe.save_pretrained(tmp_path / "model")
+    model = str(tmp_path / "model")
+    with closing(Service(pipe, model)) as service:
+        job = service.submit("me", service.requests.generate({"num": 3, "seed": 5, "steps": 4}))
+        made = done(job).sets[0]
+        assert list(made.images) == pipe(num_images_per_label=3, seed=5, num_inference_steps=4)
+        assert 'title="seed 6"' in finished(service, job)
+        command = shlex.split(job.work.command(pipe, model, made))[1:]
+        assert "--classes" not in command
+        assert main([*command, "--out", str(tmp_path / "out")]) == 0
+        assert png(Image.open(tmp_path / "out/000006.png")) == png(made.images[1])
+        picture = made.images[0]
+        looked = service.submit("me", service.requests.look(picture, {}))
+        assert done(looked).before.scores is not None
+        assert "Taken as" not in finished(service, looked)
+        refined = done(service.submit("me", service.requests.refine(picture, {"seed": 3}))).sets[0]
+        assert list(refined.images) == pipe.refine(picture, seed=3)
+        edited = done(service.submit("me", service.requests.edit(picture, {"region": [0, 1], "seed": 3})))
+        assert edited.region.sum() == 2
+        with pytest.raises(InputError, match=r"classes is .*; expected a list of at most 0"):
+            service.requests.generate({"classes": [1]})
+        with pytest.raises(InputError, match=r"classes is .*, and the model has no classes; leave it out"):
+            service.requests.refine(picture, {"class": 1})
 
 
 def test_tokens_without_a_grid_cannot_be_edited_and_show_their_steps_in_a_row():

@@ -170,8 +170,8 @@ def load_model(given: Namespace) -> "TokenCriticPipeline":
 
     own = is_factory(given.model)
     pipe = pipeline_of(given.model) if own else TokenCriticPipeline.from_pretrained(given.model)
-    if given.critic is not None:
-        pipe = pipe.with_critic(**load_critic(given.critic))
+    if (critic := given.get("critic")) is not None:
+        pipe = pipe.with_critic(**load_critic(critic))
     return pipe.to(check_device(given.device))
 
 

@@ -5,7 +5,7 @@ import sys
 import webbrowser
 from contextlib import closing
 
-from tokencritic.cli.arguments import add_model, load_model, make_parser, parse
+from tokencritic.cli.arguments import MODEL_HELP, load_model, make_parser, parse
 
 _TOKEN = "TOKENCRITIC_STUDIO_TOKEN"
 
@@ -14,7 +14,8 @@ def main(arguments: list[str]) -> None:
     parser = make_parser(
         "studio", "Open a page to generate, compare, refine and edit images. It is served from here alone."
     )
-    add_model(parser, nargs="?", default="fashion-mnist")
+    # Without --critic, which the commands that the page shows would not have.
+    parser.add_argument("model", nargs="?", default="fashion-mnist", help=MODEL_HELP)
     parser.add_argument(
         "--host", default="127.0.0.1", help="the address to listen on; others than this machine's need --token"
     )

@@ -42,7 +42,7 @@ class Api:
             "edit": partial(self._with_image, requests.edit),
         }
         pictures: dict[str, Callable[[ImageSet, int], bytes]] = {
-            "images.png": lambda made, _: png(image_grid(made.images, names=pipe.names(made.labels))),
+            "images.png": lambda made, _: png(image_grid(made.images, names=[*filter(None, pipe.names(made.labels))])),
             "image_{index:int}.png": lambda made, index: png(made.images[index]),
             "steps_{index:int}.png": lambda made, index: png(views.steps_sheet(pipe, made, index)),
             "steps.gif": lambda made, _: views.animation(pipe, made),

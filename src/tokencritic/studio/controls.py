@@ -44,11 +44,15 @@ _OF_SAMPLERS = {name for row in SAMPLERS.values() for name in row.settings}
 
 
 def class_control(service: Service, label: str, **options: Any) -> gr.Dropdown:
-    """The classes by name, each with its number; by default one of them, or none to ask the classifier where there is one."""
+    """The classes by name, each with its number; by default one of them, or none to ask the classifier where there is one.
+
+    Not shown for a model that has one class or none.
+    """
     labels, has_classifier = range(service.pipe.generator.num_classes), service.pipe.classifier is not None
     choices = list(zip(service.pipe.names(labels), labels, strict=True))
     text = "Leave empty to ask the classifier" if has_classifier else None
-    return gr.Dropdown(choices, label=label, **{"value": None if has_classifier else 0, "info": text, **options})
+    options = {"value": None if has_classifier or not choices else 0, "info": text, **options}
+    return gr.Dropdown(choices, label=label, visible=len(choices) > 1, **options)
 
 
 def seed_control() -> gr.Textbox:
@@ -67,6 +71,8 @@ def settings_controls(
     rows = [row for row in SAMPLERS.values() if (has_critic or not row.uses_critic) and (row.refines or not refining)]
     able = [row.name for row in rows if pipe.inline_critic is not None or not row.uses_inline_critic]
     rankers = [name for name in get_args(RejectBy) if name in pipe.parts]
+    if not pipe.generator.num_classes and "classifier" in rankers:
+        rankers.remove("classifier")
     ranked = ranked and bool(rankers)
     choices = {"sampler": able, "noise_kind": list(get_args(NoiseKind)), "reject_by": rankers}
     never = (set() if pipe.generator.null_class else {"guidance"}) | (set() if ranked else {"candidates", "reject_by"})

@@ -46,7 +46,8 @@ class Page:
         tokenizer, has_critic = self.pipe.tokenizer, self.pipe.critic is not None
         with gr.Blocks(title="Token-Critic studio", analytics_enabled=False) as self.blocks:
             size, critic = tokenizer.image_size, "with a critic" if has_critic else "without a critic"
-            text = f"{size} x {size} pixels in {tokenizer.num_tokens} tokens, {self.pipe.generator.num_classes} classes"
+            classes = f"{self.pipe.generator.num_classes or 'no'} classes"
+            text = f"{size} x {size} pixels in {tokenizer.num_tokens} tokens, {classes}"
             gr.Markdown(f"# Token-Critic studio\n{text}, {critic}.")
             with gr.Tabs() as self.tabs:
                 with gr.Tab("Generate", id="generate"):

@@ -11,7 +11,7 @@ from PIL import Image
 from tokencritic.errors import InputError
 from tokencritic.pipeline import Given, TokenCriticPipeline
 from tokencritic.sampling.settings import REFINEMENT_RATIO, SamplingSettings
-from tokencritic.studio.work import Work
+from tokencritic.studio.work import Work, known_labels
 from tokencritic.tokenizers.regions import grid_of, place_grid, whole_places
 
 _SETTINGS = tuple(field.name for field in dataclasses.fields(SamplingSettings))
@@ -73,7 +73,7 @@ class Requests:
         num = _as_number("num", values.get("num", 16), 1, self.limits.images, whole=True)
         known = self.pipe.generator.num_classes
         classes = _as_list("classes", values.get("classes") or [], known)
-        turns = self._labels(classes) if classes else torch.arange(known)
+        turns = self._labels(classes) if classes else torch.arange(max(known, 1))  # all 0 for a model without classes
         labels = turns.repeat(-(-num // len(turns)))[:num]
         chosen = tuple(self._settings(variant) for variant in variants)
         for settings in chosen:
@@ -139,11 +139,13 @@ class Requests:
         tokens = torch.zeros(1, self.pipe.tokenizer.num_tokens, dtype=torch.int64)
         given = None if refine_ratio is None else Given(tokens, refine_ratio)
         # Raises what sampling would raise, and samples nothing.
-        self.pipe.token_batches(tokens[:, 0], 0, settings, given)
+        self.pipe.token_batches(known_labels(self.pipe, tokens[:, 0]), [0], settings, given)
 
     def _label(self, values: Mapping[str, Any]) -> torch.Tensor | None:
         label = values.get("class")
         if label is None or label == "":
+            if self.pipe.generator.num_classes <= 1:
+                return torch.zeros(1, dtype=torch.int64)
             if self.pipe.classifier is None:
                 raise InputError("class is missing, and the model has no classifier to find it; choose one")
             return None
@@ -153,7 +155,9 @@ class Requests:
         for label in classes:
             if isinstance(label, bool) or not isinstance(label, int | str) or len(str(label)) > 200:
                 raise InputError(f"classes holds {_short(label)}; expected names or numbers")
-        return self.pipe.classes.labels(list(classes), "classes")
+        labels = self.pipe.classes.labels(list(classes), "classes")
+        assert labels is not None
+        return labels
 
     def _seed(self, values: Mapping[str, Any], num: int = 1) -> int:
         return _as_number("seed", values.get("seed", 0), 0, 2**63 - num, whole=True)

@@ -84,7 +84,7 @@ def _gallery(pipe: TokenCriticPipeline, job: Job, made: ImageSet, base: str) -> 
     links += _link(f"{base}/image_0.png", "PNG of the chosen one")
     buttons = ""
     for index, name in enumerate(pipe.names(made.labels)):
-        label = escape(f"{name}, seed {job.work.seed + index}")
+        label = escape(f"{name}, seed {job.work.seed + index}".removeprefix(", "))
         buttons += (
             f'<button type="button" class="tc-thumb" data-index="{index}" aria-pressed="{str(index == 0).lower()}" '
             f'title="{label}" onclick="studio.choose(this)"><img alt="{label}" src="{base}/image_{index}.png">'
@@ -125,7 +125,8 @@ def _look(pipe: TokenCriticPipeline, job: Job) -> str:
     assert before is not None
     image, score, _ = _panels(pipe, before)
     figures = {"as the tokenizer gives it back": image, "critic's score": score}
-    text = f"Taken as {pipe.names(before.labels)[0]}. The critic's mean score is {before.mean_score:.3f}."
+    name = pipe.names(before.labels)[0]
+    text = f"Taken as {name}. " * bool(name) + f"The critic's mean score is {before.mean_score:.3f}."
     return note(text) + _figures(figures) + _LEGEND
 
 
@@ -138,7 +139,9 @@ def _change(pipe: TokenCriticPipeline, job: Job, after: ImageSet, base: str) -> 
     name, figures = pipe.names(after.labels)[0], {}
     image, score, resampled = _panels(pipe, before, job.result.region)
     new_image, new_score, _ = _panels(pipe, after)
-    text = f"{changed} of {before.tokens.numel()} tokens changed, as {name}, in {after.seconds:.1f} s"
+    text = (
+        f"{changed} of {before.tokens.numel()} tokens changed{f', as {name}' if name else ''}, in {after.seconds:.1f} s"
+    )
     if job.result.region is not None:
         figures["resampled"] = resampled
     if before.scores is not None:

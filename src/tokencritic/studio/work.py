@@ -27,7 +27,8 @@ Watcher = Callable[[float, int, Tensor | None], None]
 class ImageSet:
     """Images made with one setting.
 
-    labels: the class of each image. trace: how the first of them formed, None where that is not known.
+    labels: the class of each image, 0 for a model without classes. trace: how the first of them formed, None where that is
+    not known.
     nfe: network evaluations per image. scores: (b, n), the critic's, of the finished images; None without a critic.
     """
 
@@ -45,7 +46,7 @@ class ImageSet:
         cls, pipe: TokenCriticPipeline, settings: SamplingSettings, labels: Tensor, tokens: Tensor, **cost: Any
     ) -> Self:
         """Tokens (b, n) with their images, and the critic's scores of them."""
-        scores = None if pipe.critic is None else pipe.critic_scores(tokens, labels)
+        scores = None if pipe.critic is None else pipe.critic_scores(tokens, known_labels(pipe, labels))
         return cls(settings, tuple(labels.tolist()), tuple(pipe.images(tokens)), tokens, scores, **cost)
 
     @property
@@ -108,7 +109,7 @@ class Work:
         if self.picture is not None:
             words, classes = ["refine", model, "picture.png", "--ratio", repr(self.ratio)], made.labels
         words += ["--seed", str(self.seed)]
-        if classes is not None:
+        if classes is not None and pipe.generator.num_classes:
             words += ["--classes", *map(str, classes)]
         for name, value in made.settings.in_effect(pipe.critic is not None).items():
             if value is not None:
@@ -131,7 +132,8 @@ class _Maker:
         self.trace = Trace(MOST_IMAGES) if settings.candidates == 1 else None  # of several, the chosen one is not known
         self._rows, self._index = len(self.labels) * settings.candidates, 0
         start = time.perf_counter()
-        tokens = self.pipe.sample_tokens(self.labels, seed, settings, given, on_step=self._watch_step)
+        labels, seeds = known_labels(self.pipe, self.labels), range(seed, seed + len(self.labels))
+        tokens = self.pipe.sample_tokens(labels, seeds, settings, given, on_step=self._watch_step)
         seconds = time.perf_counter() - start
         nfe = self.pipe.nfe(settings, given.ratio if given is not None and given.region is None else None)
         return ImageSet.of(self.pipe, settings, self.labels, tokens, trace=self.trace, nfe=nfe, seconds=seconds)
@@ -146,6 +148,11 @@ class _Maker:
         # Images are not decoded on the way where times are compared.
         shown = self.alone and self.trace is not None
         self.watch(round(self.done, 6), self.total, proposal.tokens if shown else None)
+
+
+def known_labels(pipe: TokenCriticPipeline, labels: Tensor) -> Tensor | None:
+    """The labels as the pipeline takes them: None for a model without classes, where they are all 0."""
+    return labels if pipe.generator.num_classes else None
 
 
 def png(image: Image.Image) -> bytes:
