@@ -9,7 +9,7 @@ RUNTIME := $(VENV)/installed-runtime
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-browser lint types unit docs evidence mutants bench clean
+.PHONY: help install demo test test-browser lint types unit docs tables evidence mutants bench clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -50,6 +50,9 @@ test-browser: $(STAMP)  ## the studio in a real browser; needs root where Debian
 
 docs: $(STAMP)  ## API pages from the docstrings, to out/api
 	$(BIN)/python scripts/api_docs.py
+
+tables: $(STAMP)  ## the numbers of the pages from docs/results/fashion_mnist/*.json; lists what is still typed
+	$(BIN)/python scripts/tables.py
 
 evidence: export OMP_NUM_THREADS := $(shell nproc)
 evidence: $(STAMP)  ## measure again that the critic is ahead: half an hour

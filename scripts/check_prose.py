@@ -51,10 +51,12 @@ def pages() -> list[Path]:
 
 
 def prose(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the lines outside of code blocks, tables and pictures, numbered from 1."""
-    fenced = False
+    """Yield the lines outside of code blocks, comments, tables and pictures, numbered from 1."""
+    fenced = commented = False
     for number, line in enumerate(text.splitlines(), 1):
-        if line.startswith("```"):
+        if line.startswith("<!--") or commented:
+            commented = "-->" not in line
+        elif line.startswith("```"):
             fenced = not fenced
         elif not fenced and not line.lstrip().startswith(("|", "![")):
             yield number, line

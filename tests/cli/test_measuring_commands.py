@@ -4,6 +4,7 @@ import csv
 import json
 import math
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -99,7 +100,8 @@ def metrics(file, name="value"):
 
 def test_evaluate_prints_a_table_and_writes_all_there_is_to_know(run, model, tmp_path):
     out = run("evaluate", model, "--num", 60, "--seed", 7, "--steps", 2, "--out", tmp_path / "found.json")
-    assert "60 images, critic, 2 steps, temperature 1.2 to 0.8, noise 0.2, 3 NFE" in out
+    assert "60 images, critic, 2 steps, temperature 1.2 to 0.8, noise 0.2, 3 NFE, cost " in out
+    assert re.search(r" NFE, cost 2\.\d\d, \d+\.\d ms/image$", out, re.MULTILINE)  # the critic is smaller
     assert "reference data.npz (train), 120 images" in out
     assert [line.split("|")[1].strip() for line in out.splitlines() if line.startswith("| ")] == [
         *("", "FID", "KID", "IS", "precision", "recall", "accuracy")
@@ -110,6 +112,7 @@ def test_evaluate_prints_a_table_and_writes_all_there_is_to_know(run, model, tmp
     assert result["images"]["models"]["generator"] == Generator.from_pretrained(model / "generator").fingerprint()
     assert result["images"]["settings"]["steps"] == 2
     assert result["metrics"]["fid"]["std"] > 0
+    assert (result["nfe"], result["cost"]) == (3, pytest.approx(3, abs=0.5))
 
 
 def test_evaluate_refine_measures_before_and_after(run, model, tmp_path):
@@ -119,6 +122,9 @@ def test_evaluate_refine_measures_before_and_after(run, model, tmp_path):
     before, after = (metrics(tmp_path / "found.json", name) for name in ("before", "after"))
     assert before.keys() == after.keys() == {"fid", "is"}
     assert before["fid"]["value"] != after["fid"]["value"]
+    spent = json.loads((tmp_path / "found.json").read_text())["results"]
+    assert spent["before"]["cost"] == spent["before"]["nfe"] == 2  # of the generator alone
+    assert 2 + 9 < spent["after"]["cost"] < spent["after"]["nfe"]  # the critic is smaller
     own = ("--refine_settings", "steps=3", "temperature=1.2:0.5", "noise_kind=gumbel", "critic_window=1:0.5")
     out = run("evaluate", model, "--num", 40, "--refine", 0.6, *own, "--metrics", "fid,is")
     assert "40 images, confidence, 3 steps, temperature 1, noise 4.5" in out  # as before
@@ -191,6 +197,7 @@ def test_two_ranks_give_the_numbers_of_one(model, data, tmp_path):
     )
     two = launch("two", *launcher)
     assert metrics(tmp_path / "one.json") == metrics(tmp_path / "two.json")
+    one, two = (re.sub(r"[\d.]+ ms/image", "", said) for said in (one, two))
     assert one.replace("one.json", "two.json") == two  # one rank speaks
     chunks = [sorted(file.name for file in (tmp_path / name).glob("tokens/*/*.npz")) for name in ("one", "two")]
     assert chunks[0] == chunks[1] == ["000000.npz", "000001.npz", "000002.npz"]
@@ -292,7 +299,7 @@ def test_tune_sets_the_defaults_and_compare_uses_the_evidence(run, make_model, t
     )
     results = json.loads((tmp_path / "out/comparison.json").read_text())["results"]
     rows = {one["name"]: one["row"] for one in results}
-    assert len(rows) == 5 + 2 * 2
+    assert len(rows) == 6 + 2 * 2
     start, end = evidence["best"]["temperature"]
     for name in ("Token-Critic", "Random re-masking"):  # the control has the critic's
         assert float(rows[f"{name}, 2 steps"]["temperature_start"]) == start

@@ -289,6 +289,7 @@ def test_the_facts_tell_all_and_are_json(pipe, make_meter, tmp_path):
     assert facts["reference"]["num"] == 1000
     assert len(facts["reference"]["content_sha256"]) == 64
     assert facts["nfe"] == 9
+    assert facts["cost"] == 9  # of the generator alone
     assert facts["seconds_per_image"] > 0
     assert facts["versions"].keys() == {"token-critic", "torch", "numpy", "python"}
 

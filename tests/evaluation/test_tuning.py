@@ -262,6 +262,7 @@ def test_the_comparison_has_the_rows_of_the_papers_tables(sets, meter, tmp_path)
         "Token-Critic, 4 steps",
         "Random re-masking, 4 steps",
         "MaskGIT, 4 steps, refined by the critic",
+        "MaskGIT, 4 steps, refined at random",
         "MaskGIT, 4 steps, best 50 % by the critic",
         "Token-Critic, 4 steps, best 50 % by the critic",
     ]
@@ -272,7 +273,10 @@ def test_the_comparison_has_the_rows_of_the_papers_tables(sets, meter, tmp_path)
     assert rows["MaskGIT, 8 steps"]["nfe"] <= 2 * rows["MaskGIT, 4 steps"]["nfe"]
     plain, best = rows["Token-Critic, 4 steps"], rows["Token-Critic, 4 steps, best 50 % by the critic"]
     assert best["nfe"] == 2 * (plain["nfe"] + 1)
-    assert rows["MaskGIT, 4 steps, refined by the critic"]["refined"] == 0.6
+    by_critic, at_random = (rows[f"MaskGIT, 4 steps, refined {how}"] for how in ("by the critic", "at random"))
+    assert by_critic["refined"] == at_random["refined"] == 0.6
+    assert by_critic["nfe"] > at_random["nfe"] > rows["MaskGIT, 4 steps"]["nfe"]
+    assert by_critic["fid"] != at_random["fid"]
     assert [not one.line.tuned.startswith("not tuned") for one in done] == ["MaskGIT" in name for name in rows]
     assert done[1].line.tuned == f"tuned at {nfe} NFE"
     assert "MaskGIT, 4 steps: confidence, 4 steps, temperature 0.8, noise 2, tuned\n" in comparison_text(done)
@@ -280,9 +284,9 @@ def test_the_comparison_has_the_rows_of_the_papers_tables(sets, meter, tmp_path)
     assert "Not all samplers are tuned" in comparison_text(done)
     assert "Not all samplers are tuned" not in comparison_text(done[:2])
     lines = [line for line in comparison_text(done).splitlines() if line.startswith("|")]
-    assert lines[0].split("|")[2].strip() == "NFE"
+    assert [cell.strip() for cell in lines[0].split("|")[2:5]] == ["NFE", "cost", "ms/image"]
     assert len({len(line) for line in lines}) == 1
-    assert len(lines) == 9
+    assert len(lines) == 10
     # The control evaluates the generator alone, so at equal NFE it has more steps.
     assert rows["Random re-masking, 4 steps"]["nfe"] < plain["nfe"]
     at_equal = {line.settings.sampler: line for line in lines_at_nfe(sets.pipe, [6])}

@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 from collections import Counter
+from typing import get_args
 
 import pytest
 import torch
@@ -24,6 +25,7 @@ from tokencritic.sampling.samplers import SAMPLERS
 from tokencritic.sampling.scorers import Judges, make_scorer
 from tokencritic.sampling.settings import Evaluations, SamplingSettings
 from tokencritic.sampling.starts import refine, sample
+from tokencritic.schedules import SCHEDULES, GuidanceSchedule
 
 SIZES = TransformerConfig(num_tokens=16, codebook_size=12, num_classes=3, null_class=True, width=16, layers=1, heads=2)
 WINDOWS = [(1.0, 0.0), (1.0, 0.6), (0.6, 0.0), (0.9, 0.2), (0.5, 0.45), (0.1, 0.0), (1.0, 0.97)]
@@ -68,8 +70,9 @@ class Counted:
         """How many rows go through each network for one image."""
         self.rows = Counter(dict.fromkeys(Evaluations._fields, 0))
         labels, tokens = torch.tensor([1]), torch.zeros(1, 16, dtype=torch.int64)
-        parts = guided(self.generator, chosen.guidance), make_scorer(chosen, Judges(self.critic, self.inline_critic))
-        loop = {"steps": chosen.steps, "temperature": chosen.temperature}
+        generator = guided(self.generator, chosen.guidance_over_steps(), SCHEDULES[chosen.schedule])
+        parts = generator, make_scorer(chosen, Judges(self.critic, self.inline_critic))
+        loop = {"steps": chosen.steps, "temperature": chosen.temperature, "schedule": chosen.schedule}
 
         def make(_, numbers):
             if refine_ratio is None:
@@ -89,6 +92,8 @@ every_setting = st.builds(
     steps=st.integers(1, 40),
     critic_window=st.sampled_from(WINDOWS),
     guidance=st.sampled_from([1.0, 2.0, 0.5]),
+    guidance_schedule=st.sampled_from(get_args(GuidanceSchedule)),
+    schedule=st.sampled_from([*SCHEDULES]),
     remask_quota=st.sampled_from([0.0, 0.5]),
     candidates=st.sampled_from([1, 1, 2, 3]),
     reject_by=st.sampled_from(["classifier", "critic"]),

@@ -115,13 +115,19 @@ def _of_model(given: Namespace, ranks: "Ranks") -> "Found":
     settings = pipe.settings(**changes)
     sets, meter = sets_and_meter(given, ranks, pipe, [settings])
     plain = sets.of(settings)
-    notes = [f"{given.num} images, {settings_text(plain[0].facts['settings'])}, {plain[0].nfe} NFE"]
+    how = f"{given.num} images, {settings_text(plain[0].facts['settings'])}"
     if refinement is None:
-        return {"value": meter(plain, "samples")}, notes
+        found = {"value": meter(plain, "samples")}
+        return found, [f"{how}, {_spent(found['value'])}"]
     refined = sets.of(settings, refinement)
-    how = settings_text(refined[0].facts["refinement"]["settings"])
-    notes.append(f"after: {refinement.ratio:g} refined, {how}, {refined[0].nfe} NFE in all")
-    return {"before": meter(plain, "samples"), "after": meter(refined, "refined")}, notes
+    found = {"before": meter(plain, "samples"), "after": meter(refined, "refined")}
+    again = f"after: {refinement.ratio:g} refined, {settings_text(refined[0].facts['refinement']['settings'])}"
+    return found, [f"{how}, {_spent(found['before'])}", f"{again}, {_spent(found['after'])} in all"]
+
+
+def _spent(found: "Evaluation") -> str:
+    facts = found.facts
+    return f"{facts['nfe']} NFE, cost {facts['cost']:.2f}, {1000 * facts['seconds_per_image']:.1f} ms/image"
 
 
 def _of_images(given: Namespace, ranks: "Ranks") -> "Found":

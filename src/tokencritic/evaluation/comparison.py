@@ -44,8 +44,8 @@ class Compared:
 def comparison_lines(pipe: TokenCriticPipeline, steps: int, candidates: Sequence[int] = ()) -> list[Line]:
     """Return the lines of the paper's protocol.
 
-    The lines are MaskGIT at T and 2T steps, the other samplers at T, refined MaskGIT, and MaskGIT and the critic with
-    rejection. Lines that need a missing part are left out. Tuned settings are used where they exist.
+    The lines are MaskGIT at T and 2T steps, the other samplers at T, MaskGIT refined by the critic and, as its control, at
+    random, and MaskGIT and the critic with rejection. Lines that need a missing part are left out. Tuned settings are used where they exist.
 
     steps: T.
     candidates: numbers of candidates for rejection. The paper's acceptance rates of 20 % and 10 % are 5 and 10.
@@ -57,9 +57,10 @@ def comparison_lines(pipe: TokenCriticPipeline, steps: int, candidates: Sequence
     baseline, critic = once.pop("confidence"), once.get("critic")
     lines, plain = [baseline, twice["confidence"], *once.values()], [baseline]
     if critic is not None:
-        refinement = Refinement(REFINEMENT_RATIO, dataclasses.replace(critic.settings, **REFINING))
-        name = f"{baseline.name}, refined by the critic"
-        lines.append(dataclasses.replace(baseline, name=name, refinement=refinement))
+        chosen = dataclasses.replace(critic.settings, **REFINING)
+        for how, settings in (("by the critic", chosen), ("at random", chosen.with_random_remasking())):
+            refinement = Refinement(REFINEMENT_RATIO, settings)
+            lines.append(dataclasses.replace(baseline, name=f"{baseline.name}, refined {how}", refinement=refinement))
         plain.append(critic)
     for ranker in ("classifier", "critic"):
         for one in plain if ranker in pipe.parts else ():

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Literal
 
 import numpy as np
@@ -96,9 +97,12 @@ class Meter:
     def facts(self, sets: Sequence[ImageSet]) -> dict[str, Any]:
         """Return all that determines the metrics, as JSON values."""
         first, features = sets[0], self.features
+        costs = first.costs
+        if costs:  # the sets differ in time alone
+            costs["seconds_per_image"] = fmean(one.costs["seconds_per_image"] for one in sets)
         return {
             "images": first.facts | {"num": len(first), "seed_sets": len(sets)},
-            **first.costs,
+            **costs,
             "features": features.facts | {"dimension": features.dimension, "image_size": list(first.image_size)},
             "reference": self.reference.facts,
             "resamples": self.resamples if len(sets) == 1 else None,

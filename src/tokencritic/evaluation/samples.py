@@ -149,7 +149,7 @@ class ModelSamples(ImageSet):
 
     @property
     def costs(self) -> dict[str, float]:
-        return {"nfe": self.nfe, "seconds_per_image": self.seconds}
+        return {"nfe": self.nfe, "cost": self.cost, "seconds_per_image": self.seconds}
 
     def batch(self, start: int, stop: int) -> Tensor:
         """Return images [start, stop) of one chunk: float (b, c, h, w) in [0, 1]."""

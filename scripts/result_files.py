@@ -1,0 +1,105 @@
+"""Results as JSON files: what `compare` and `evaluate` wrote, read for `tables.py`."""
+
+import json
+import math
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tokencritic.evaluation.metrics import MetricValue
+
+TITLES = {
+    "confidence": "MaskGIT",
+    "random-remask": "random re-masking",
+    "critic": "Token-Critic",
+    "inline": "inline critic",
+    "reconstructions": "test images, encoded and decoded",
+}
+_REFINED = {"random-remask": "at random", "inline": "by the inline critic"}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One result. sets: how many images, in words; empty for images that nobody sampled. values: metrics, nfe and cost."""
+
+    name: str
+    title: str
+    sets: str
+    values: dict[str, float]
+    metrics: dict[str, MetricValue]
+
+    @classmethod
+    def of(cls, result: dict[str, Any]) -> "Row":
+        """result: one of a file's."""
+        images, spent = result["images"], result.get("row", result)
+        metrics = {
+            name: MetricValue(found["value"], math.nan if found["std"] is None else found["std"], found["std_over"])
+            for name, found in result["metrics"].items()
+        }
+        values = {name: spent[name] for name in ("nfe", "cost", "seconds_per_image") if name in spent}
+        values |= {name: metric.value for name, metric in metrics.items()}
+        if "settings" not in images:
+            return cls(images["kind"], TITLES[images["kind"]], "", values, metrics)
+        sets = images["seed_sets"]
+        count = f"{'one set' if sets == 1 else f'{sets} sets'} of {images['num']:,} images"
+        return cls(*_names(images), count, values, metrics)
+
+
+def _names(images: dict[str, Any]) -> tuple[str, str]:
+    """The name in expressions and the title in tables.
+
+    The name is the sampler, `refined-SAMPLER` by what refines, or `SAMPLER-5-classifier` for the best of 5.
+    """
+    settings = images["settings"]
+    name, count, ranker = (settings[key] for key in ("sampler", "candidates", "reject_by"))
+    title = f"{TITLES.get(name, name)}, {settings['steps']} steps"
+    if "refinement" in images:
+        by = images["refinement"]["settings"]["sampler"]
+        return f"refined-{by}", f"{title}, refined {_REFINED.get(by, 'by the critic')}"
+    if count > 1:
+        return f"{name}-{count}-{ranker}", f"{title}, best {100 / count:.3g} % by the {ranker}"
+    return name, title
+
+
+@dataclass
+class Results:
+    """The files of a folder, each read once: NAME.json, and logs of training, NAME.jsonl."""
+
+    folder: Path
+    _rows: dict[str, dict[str, Row]] = field(default_factory=dict)
+    _commands: dict[str, str] = field(default_factory=dict)
+
+    def has(self, file: str) -> bool:
+        return any((self.folder / f"{file}.{ending}").is_file() for ending in ("json", "jsonl"))
+
+    def rows(self, file: str) -> dict[str, Row]:
+        """By name; of several with one name the first, and `NAME-STEPS` for the others."""
+        if file not in self._rows:
+            content = json.loads((self.folder / f"{file}.json").read_text())
+            results, rows = content["results"], {}
+            for one in results if isinstance(results, list) else results.values():
+                row = Row.of(one)
+                rows[f"{row.name}-{one['images']['settings']['steps']}" if row.name in rows else row.name] = row
+            self._rows[file] = rows
+            self._commands[file] = re.sub(r" --(out|cache|inception) \S+", "", content["command"])
+        return self._rows[file]
+
+    def command(self, file: str) -> str:
+        """The command that measured it, without the places of files."""
+        self.rows(file)
+        return self._commands[file]
+
+    def value(self, file: str, row: str, metric: str | None) -> float:
+        """A number of a row, FID if none is named; of a log, that of its last line by the name `row`."""
+        if (log := self.folder / f"{file}.jsonl").is_file():
+            return json.loads(log.read_text().splitlines()[-1])[row]
+        return self.rows(file)[row].values[metric or "fid"]
+
+    def milliseconds(self, row: Row) -> float:
+        """Of an image, by a file `time_*.json` that an idle machine wrote; NaN if none has this row."""
+        for file in sorted(self.folder.glob("time_*.json")):
+            for one in self.rows(file.stem).values():
+                if (one.title, one.values.get("nfe")) == (row.title, row.values.get("nfe")):
+                    return 1000 * one.values["seconds_per_image"]
+        return math.nan
