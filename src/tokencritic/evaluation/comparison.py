@@ -44,8 +44,9 @@ class Compared:
 def comparison_lines(pipe: TokenCriticPipeline, steps: int, candidates: Sequence[int] = ()) -> list[Line]:
     """Return the lines of the paper's protocol.
 
-    The lines are MaskGIT at T and 2T steps, the other samplers at T, MaskGIT refined by the critic and, as its control, at
-    random, and MaskGIT and the critic with rejection. Lines that need a missing part are left out. Tuned settings are used where they exist.
+    The lines are MaskGIT at T and 2T steps, the other samplers at T, MaskGIT refined by the critic and, as its
+    control, at random, and MaskGIT and the critic with rejection. Lines that need a missing part are left out. Tuned
+    settings are used where they exist.
 
     steps: T.
     candidates: numbers of candidates for rejection. The paper's acceptance rates of 20 % and 10 % are 5 and 10.
