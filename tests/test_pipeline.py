@@ -72,6 +72,12 @@ def test_the_cost_counts_the_flops_of_every_network():
     assert pipe.cost(settings) == pytest.approx(8 + 6 * costs["inline_critic"])
     chosen = replace(settings, candidates=3)
     assert pipe.cost(chosen) == pytest.approx(3 * (pipe.cost(settings) + costs["classifier"]))
+    # A refinement by the critic: it scores the image first, and after all but the last of 9 generator evaluations.
+    assert pipe.cost(pipe.sampling.for_refinement(), 0.6) == pytest.approx(9 + 9 * costs["critic"])
+    assert pipe.cost(pipe.sampling.for_refinement(sampler="random-remask"), 0.6) == 9
+    # Guidance: two generator evaluations in a step, one where its scale is still 1; one head either way.
+    guided = [replace(settings, guidance=3.0, guidance_schedule=kind) for kind in ("constant", "linear")]
+    assert [pipe.cost(one) - pipe.cost(settings) for one in guided] == pytest.approx([8, 7])
 
 
 def test_a_folder_comes_back_as_the_same_pipeline(pipe, tmp_path):

@@ -1,5 +1,8 @@
 """`token-critic demo` on a small model."""
 
+import json
+
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -42,6 +45,32 @@ def test_the_demo_writes_its_pictures_and_compares_at_equal_nfe(parts, tmp_path,
             assert min(picture.size) > 100
     with Image.open(tmp_path / "out" / "steps.gif") as animation:
         assert animation.n_frames >= 3
+
+
+def test_the_fid_is_shown_where_reference_images_are_included(parts, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("TOKENCRITIC_CACHE", str(tmp_path / "cache"))
+    save(tmp_path / "model", *parts)
+
+    def columns(num):
+        out = ["--rows", "1", "--num", str(num), "--out", str(tmp_path / "out")]
+        assert main(["demo", str(tmp_path / "model"), *out]) == 0
+        head, _, *rows = [line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines()[:-1]]
+        return [name.strip() for name in head], [row[-1] for row in rows]
+
+    assert columns(60)[0][-1] == "right class of 60"
+    images = np.random.default_rng(0).integers(0, 256, (100, 8, 8, 1), np.uint8)
+    np.savez(tmp_path / "model/reference.npz", arr_0=images, arr_1=np.zeros(100, np.int64))
+    head, values = columns(60)
+    assert head[-2:] == ["right class of 60", "FID of 60"]
+    assert len({*map(float, values)}) == 3
+    found = tmp_path / "found.json"
+    same = ("--num", "60", "--sampler", "critic", "--metrics", "fid", "--resamples", "0", "--out", str(found))
+    assert main(["evaluate", str(tmp_path / "model"), *same]) == 0
+    assert float(values[1]) == pytest.approx(
+        json.loads(found.read_text())["results"]["value"]["metrics"]["fid"]["value"], abs=1e-3
+    )
+    capsys.readouterr()
+    assert columns(30)[0][-1] == "right class of 30"  # fewer images than the features have dimensions
 
 
 def test_a_model_without_a_critic_and_bad_rows_are_refused(parts, tmp_path, capsys):

@@ -145,6 +145,13 @@ def test_evaluate_refine_measures_before_and_after(run, model, tmp_path):
     assert "after: 0.6 refined, random-remask, 9 steps, " in out
 
 
+def test_evaluate_says_that_nobody_tuned_the_critic(model, data, tmp_path, capsys):
+    common = ("--reference", data, "--features", "classifier", "--num", 40, "--metrics", "is", "--cache", tmp_path)
+    for sampler, times in (("critic", 1), ("confidence", 0)):
+        assert main([str(word) for word in ("evaluate", model, "--sampler", sampler, *common)]) == 0
+        assert capsys.readouterr().err.count("note: the settings of this model are not tuned") == times
+
+
 def test_images_of_a_model_measure_alike_from_the_model_a_file_and_a_folder(run, model, tmp_path):
     same = ("--num", 45, "--seed", 3, "--steps", 2)
     run("evaluate", model, *same, "--metrics", "fid,accuracy", "--out", tmp_path / "model.json")

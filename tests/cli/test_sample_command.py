@@ -9,7 +9,9 @@ from PIL import Image
 from tokencritic import TokenCriticPipeline
 from tokencritic.cli.arguments import SETTINGS
 from tokencritic.cli.main import main
+from tokencritic.files import write_json
 from tokencritic.pictures import image_grid
+from tokencritic.sampling.model_settings import tuning_file
 from tokencritic.sampling.settings import SamplingSettings
 
 
@@ -64,6 +66,22 @@ def test_batches_change_neither_pictures_nor_files(model, tmp_path, capsys):
     assert len(names) == 5 + 2
     assert all((tmp_path / "one" / name).read_bytes() == (tmp_path / "all" / name).read_bytes() for name in names)
     assert capsys.readouterr().err.count("5 of 5 images") == 2  # progress of the many batches, none of the single one
+
+
+def test_one_line_says_that_nobody_tuned_the_critic(pipe, tmp_path, capsys):
+    model, out = tmp_path / "model", ("--num", 1, "--out", tmp_path / "out")
+    pipe.save_pretrained(model)
+    note = f"note: the settings of this model are not tuned; `token-critic tune {model} --sampler critic` finds better ones\n"
+    sampled(model, *out)
+    assert capsys.readouterr().err == note
+    chosen = (("--temperature", 0.9), ("--sampler", "confidence"), ("--paper",))
+    for flags in chosen:  # the caller chose, or no critic is asked
+        sampled(model, *out, *flags)
+        assert capsys.readouterr().err == ""
+    write_json(tuning_file(model, "critic", 9), {"best": dataclasses.asdict(SamplingSettings("critic")), "models": {}})
+    sampled(model, *out)
+    sampled("fashion-mnist", *out)  # tuned, as all bundled models are
+    assert capsys.readouterr().err == ""
 
 
 def test_rejection_by_flag_is_rejection_in_the_pipeline(pipe, model, tmp_path):

@@ -298,6 +298,9 @@ def test_a_sampler_has_its_defaults_or_what_tuning_found_at_their_nfe(tuned_mode
     control = tuned_model.for_sampler("random-remask")
     assert control.critic_window[0] == 0.3
     assert control.nfe(196) == nfe
+    # A budget of cost is rounded up: a baseline of whole evaluations would lose the rest.
+    cost = tuned_model.for_sampler("confidence", lambda one: one.nfe(tuned_model.num_tokens) - 0.2 * (one == own))
+    assert cost == confidence
     halton = tuned_model.for_sampler("halton")  # never tuned
     assert halton == tuned_model.fitted(SamplingSettings("halton", reject_by="critic"), nfe)
     untuned = MODEL.for_sampler("random-remask")  # the control keeps the critic's settings

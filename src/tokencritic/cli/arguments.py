@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import re
+import sys
 from typing import TYPE_CHECKING, Any, get_args
 
 from jsonargparse import ArgumentError, ArgumentParser, DefaultHelpFormatter, Namespace
@@ -118,6 +119,17 @@ def settings_of(given: Namespace) -> dict[str, Any]:
     pairs = {name: number_or_pair(f"--{name}", found[name]) for name in found if "nargs" in _FORMS[name]}
     printed = vars(SamplingSettings("critic")) if given.get("paper") else {}
     return {**printed, **found, **pairs}
+
+
+def note_untuned(given: Namespace, pipe: "TokenCriticPipeline", settings: SamplingSettings) -> None:
+    """Say on stderr, in one line, that nobody tuned a model folder for its critic, nor chose the settings of this call."""
+    row = settings.row(pipe.critic is not None)
+    chosen = given.get("paper") or settings_of(given).keys() - {"sampler", "steps", "candidates", "reject_by"}
+    if chosen or not (row.uses_critic or row.uses_inline_critic) or pipe.folder is None or not pipe.folder.is_dir():
+        return
+    if pipe.sampling.tuned(row.name, 0) is None:
+        command = f"token-critic tune {given.model} --sampler {row.name}"
+        print(f"note: the settings of this model are not tuned; `{command}` finds better ones", file=sys.stderr)
 
 
 def number_or_pair(flag: str, values: list[float]) -> Any:

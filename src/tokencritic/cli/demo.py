@@ -2,10 +2,18 @@
 
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tokencritic.cli.arguments import MODEL_HELP, add_model, add_work, check_positive, load_model, make_parser, parse
 from tokencritic.errors import InputError
+from tokencritic.pretrained import place_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from tokencritic.pipeline import TokenCriticPipeline
 
 _MOST_CLASSES = 10
 _SHOWN = 6  # images in the animation and in the refinement
@@ -72,5 +80,29 @@ def main(arguments: list[str]) -> None:
         header.append(f"right class of {count}")
         for row in rows:
             row.append(f"{(pipe.classify(tokens[row[0]]) == labels).float().mean():.0%}")
+    if distance := _distance(given.model, pipe, len(labels)):
+        header.append(f"FID of {len(labels)}")
+        for row in rows:
+            row.append(f"{distance(tokens[row[0]]):.3f}")
     print(table(header, rows))
     print(f"wrote samples.png, steps.gif and refined.png to {folder}")
+
+
+def _distance(model: str, pipe: "TokenCriticPipeline", count: int) -> "Callable[[Tensor], float] | None":
+    """From tokens (count, n) to their FID by the classifier's features; None if the model includes no reference images, or
+    for too few images. The features of the reference are cached.
+    """
+    from tokencritic.evaluation.cache import cache_folder
+    from tokencritic.evaluation.features import ClassifierFeatures
+    from tokencritic.evaluation.metrics import fid, fit_gaussian
+    from tokencritic.evaluation.reference import PACKED, open_reference
+    from tokencritic.models.classifier import Classifier
+
+    packed, size = Path(place_of(model)) / PACKED, pipe.tokenizer.image_size
+    if not isinstance(pipe.classifier, Classifier) or not packed.is_file():
+        return None
+    features = ClassifierFeatures(pipe.classifier)
+    if count <= features.dimension:
+        return None
+    reference = open_reference(packed, features, cache_folder(), (size, size), pipe.tokenizer.channels)
+    return lambda tokens: fid(reference.gaussian, fit_gaussian([features(pipe.images(tokens, "pt"))["features"]]))

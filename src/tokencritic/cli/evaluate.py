@@ -11,6 +11,7 @@ from tokencritic.cli.arguments import (
     add_settings,
     load_model,
     make_parser,
+    note_untuned,
     parse,
     parse_settings,
     settings_of,
@@ -114,6 +115,8 @@ def _of_model(given: Namespace, ranks: "Ranks") -> "Found":
         changes = {"sampler": "confidence", **changes}  # what is refined is the baseline by default
     settings = pipe.settings(**changes)
     sets, meter = sets_and_meter(given, ranks, pipe, [settings])
+    if ranks.first:
+        note_untuned(given, pipe, settings)
     plain = sets.of(settings)
     how = f"{given.num} images, {settings_text(plain[0].facts['settings'])}"
     if refinement is None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from jsonargparse import Namespace
 
-from tokencritic.cli.arguments import add_model, load_model, make_parser, parse_work, settings_of
+from tokencritic.cli.arguments import add_model, load_model, make_parser, note_untuned, parse_work, settings_of
 from tokencritic.errors import InputError
 
 if TYPE_CHECKING:
@@ -70,6 +70,7 @@ def main(arguments: list[str]) -> None:
         Path(given.trace).parent.mkdir(parents=True, exist_ok=True)
         write_steps(given.trace, shown, pipe.tokenizer, pipe.names(first))
         print(f"wrote {given.trace}")
+    note_untuned(given, pipe, settings)
 
 
 def _parse(arguments: list[str]) -> Namespace:

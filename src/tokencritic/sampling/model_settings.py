@@ -95,12 +95,13 @@ class ModelSettings:
 
     def for_sampler(self, sampler: str, spent: Spent | None = None) -> SamplingSettings:
         """What suits a sampler, without rejection: the defaults for the sampler that they are made for; for another what
-        `at_nfe` finds at the NFE of those defaults, or at what they spend.
+        `at_nfe` finds at the NFE of those defaults, or at what they spend, rounded up in favour of the other.
         """
         plain = self.changed(candidates=1)
         if sampler == plain.row(self.has_critic).name:
             return dataclasses.replace(plain, sampler=sampler)
-        return self.at_nfe(sampler, spent(plain) if spent else plain.nfe(self.num_tokens, self.has_critic), spent)
+        most = spent(plain) if spent else plain.nfe(self.num_tokens, self.has_critic)
+        return self.at_nfe(sampler, math.ceil(most), spent)
 
     def at_nfe(self, sampler: str, nfe: float, spent: Spent | None = None) -> SamplingSettings:
         """The settings of a sampler at an NFE: those that tuning found best where it was run, else the model's own.
