@@ -80,8 +80,8 @@ def main(arguments: list[str]) -> None:
         header.append(f"right class of {count}")
         for row in rows:
             row.append(f"{(pipe.classify(tokens[row[0]]) == labels).float().mean():.0%}")
-    if distance := _distance(given.model, pipe, len(labels)):
-        header.append(f"FID of {len(labels)}")
+    if distance := _distance(given.model, pipe, count):
+        header.append(f"FID of {count}")
         for row in rows:
             row.append(f"{distance(tokens[row[0]]):.3f}")
     print(table(header, rows))
