@@ -14,13 +14,13 @@ ROOT = Path(__file__).parents[2]
 
 
 @contextlib.contextmanager
-def running(model, *arguments):
-    """The address of a studio, which ends afterwards."""
-    if importlib.util.find_spec("gradio") is None:
-        pytest.skip("gradio is not installed: pip install 'token-critic[studio]'")
+def running(model, *arguments, **variables):
+    """The address of a studio, which ends afterwards. variables: of its environment."""
+    if importlib.util.find_spec("uvicorn") is None:
+        pytest.skip("uvicorn is not installed: pip install 'token-critic[studio]'")
     code = "import sys; from tokencritic.cli.studio import main; main(sys.argv[1:])"
     command = [sys.executable, "-c", code, model, "--port", "0", *arguments]
-    environment = os.environ | {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"} | variables
     process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None

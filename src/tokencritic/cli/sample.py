@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from jsonargparse import Namespace
 
-from tokencritic.cli.arguments import MODEL_HELP, load_model, make_parser, parse_work, settings_of
+from tokencritic.cli.arguments import MODEL_HELP, SETTINGS, load_model, make_parser, parse, parse_work, settings_of
 from tokencritic.errors import InputError
 
 if TYPE_CHECKING:
@@ -47,8 +47,13 @@ def main(arguments: list[str]) -> None:
     if given.format == "png":
         files = [f"{given.seed + index:06}_class{label}.png" for index, label in enumerate(labels.tolist())]
         in_grid = []
-        for file, image in zip(files, itertools.chain.from_iterable(made), strict=True):
-            save(image, folder / file)
+        named = {
+            name: value for name, value in settings.in_effect(pipe.critic is not None).items() if value is not None
+        }
+        facts = {"command": "sample", "model": given.model, "settings": named}
+        for index, image in enumerate(itertools.chain.from_iterable(made)):
+            own = {"class": int(labels[index]), "seed": given.seed + index}
+            save(image, folder / files[index], facts | own)
             if len(in_grid) < _MOST_IN_GRID:
                 in_grid.append(image)
         save(image_grid(in_grid, names=pipe.names(labels[: len(in_grid)].tolist())), folder / "grid.png")
@@ -73,7 +78,9 @@ def _parse(arguments: list[str]) -> Namespace:
     parser = make_parser(
         "sample", "Make images: a PNG of each and a grid of the first 256, or one ADM sample file.", "MODEL [OPTIONS]"
     )
-    parser.add_argument("model", help=MODEL_HELP)
+    parser.add_argument("model", nargs="?", help=f"{MODEL_HELP}; that of the file with --like")
+    text = "make the image of this PNG again, which sample or the studio wrote; other flags change what it says"
+    parser.add_argument("--like", metavar="FILE", help=text)
     parser.add_argument("--classes", nargs="+", metavar="C", help="numbers or names; all classes in turn by default")
     parser.add_argument("--num", type=int, default=16, help="how many images in all; the classes take turns")
     text = "png, or npz: one samples.npz that ADM's evaluator reads"
@@ -83,9 +90,35 @@ def _parse(arguments: list[str]) -> Namespace:
     text = "with --trace: MaskGIT above it, from the same seeds and at the same NFE"
     parser.add_argument("--compare", action="store_true", help=text)
     given = parse_work(parser, arguments, "out/samples")
+    if given.like:
+        model, words = _like(given.like)
+        given = parse(parser, [*words, *arguments])
+        given.model = given.model or model
+    if given.model is None:
+        raise InputError("MODEL is missing; expected a model, or --like FILE")
     if given.compare and not given.trace:
         raise InputError("--compare is given without --trace; name the file to write with --trace FILE")
     return given
+
+
+def _like(file: str) -> tuple[str, list[str]]:
+    """The model of a PNG that was sampled, and the flags that make its image again. A flag with one value comes last."""
+    from tokencritic.pictures.grids import read_note
+
+    facts = read_note(file)
+    if facts.get("command") != "sample":
+        raise InputError(f"--like {file} was made by {facts.get('command')!r}; expected an image that was sampled")
+    settings, flags = facts.get("settings"), {"classes": facts.get("class"), "seed": facts.get("seed")}
+    if (
+        not isinstance(settings, dict)
+        or not settings.keys() <= set(SETTINGS)
+        or not isinstance(facts.get("model"), str)
+    ):
+        raise InputError(f"--like {file} holds no model and settings that are known here")
+    words = []
+    for name, value in (settings | flags | {"num": 1}).items():
+        words += [f"--{name}", *map(str, value if isinstance(value, list) else [value])]
+    return facts["model"], words
 
 
 def _traced(
