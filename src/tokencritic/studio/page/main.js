@@ -88,7 +88,7 @@ function buildCompare() {
     show: comparison,
     changed: showHistory,
   });
-  tabs.compare.clear("Press Compare to see the same seeds with and without the critic.");
+  tabs.compare.hint("Press Compare to see the same seeds with and without the critic.");
 }
 
 /** A button that takes an image of a set to another tab. */
@@ -104,7 +104,6 @@ function use(tab, text, set, index) {
 function buildRefine() {
   if (!about.refines) return unavailable("refine", "Refining here needs a critic, and tokens on a grid.");
   const form = forms.refine = new Form("refine", {class: about.classifier ? null : 0, ratio: about.share, seed: "0", sampler: "critic"});
-  const hint = "Choose a picture to see what the critic thinks of it.";
   const look = async () => {
     tabs.refine.clear("The critic looks at the picture…");
     const asked = tabs.refine.looking = pictures.refine.id;
@@ -123,7 +122,7 @@ function buildRefine() {
     changed: showHistory,
   });
   pictures.refine = new PictureInput("refine", document.querySelector("#refine .picture"), about, look);
-  tabs.refine.clear(hint);
+  tabs.refine.hint("Choose a picture to see what the critic thinks of it.");
   tabs.refine.again = look;
   return null;
 }
@@ -162,7 +161,7 @@ function buildEdit() {
     painting.show(pictures.edit.id, true);
     tabs.edit.clear(hint);
   });
-  tabs.edit.clear(hint);
+  tabs.edit.hint(hint);
   tabs.edit.again = () => painting.show(pictures.edit.id, false);
   return null;
 }

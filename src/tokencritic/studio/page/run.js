@@ -59,19 +59,23 @@ export class RunTab {
       seen = told.version;
       this.say(told.text);
       this.meter.value = told.share;
-      if (told.images.length) this.result.replaceChildren(...forming(told.images));
-      this.result.setAttribute("aria-busy", "true");
+      if (told.images.length) {
+        this.result.replaceChildren(...forming(told.images));
+        this.result.classList.remove("stale");
+      }
     }
   }
 
-  /** Show nothing: what was there belongs to something else now. */
-  clear(hint = "") {
+  /** Show nothing but a hint: what was there belongs to something else now. */
+  clear(hint) {
     this.run = null;
     remember({[`run-${this.kind}`]: null});
     this.#setBusy(false);
     this.say("");
-    this.result.replaceChildren(el("p", {class: "hint"}, hint));
+    this.hint(hint);
   }
+
+  hint(text) { this.result.replaceChildren(el("p", {class: "hint"}, text)); }
 
   say(status, alert = "") {
     this.status.textContent = status;
@@ -80,7 +84,6 @@ export class RunTab {
 
   #finish(told) {
     this.#setBusy(false);
-    this.result.removeAttribute("aria-busy");
     if (told.error) {
       this.say("", told.error);
       remember({[`run-${this.kind}`]: null});
@@ -88,12 +91,16 @@ export class RunTab {
       if (told.state === "cancelled") this.say(told.text);
       else this.say("", told.text);
       if (told.sets.length || told.base) this.result.replaceChildren(...this.show(told));
+      this.result.dataset.run = told.id;
     }
     this.changed();
   }
 
   #setBusy(busy) {
     this.busy = busy;
+    this.result.setAttribute("aria-busy", String(busy));
+    this.result.classList.toggle("stale", busy); // until there is something of the new run
+    delete this.result.dataset.run;
     this.button.textContent = busy ? "Stop" : this.verb;
     this.button.classList.toggle("stop", busy);
     this.meter.hidden = !busy;
