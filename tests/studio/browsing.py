@@ -124,11 +124,13 @@ def tab_to(page, condition, most=80):
 
 
 def shot(page, folder, name):
-    """A picture of the whole page, with every image on it there."""
+    """A picture of the whole page, with every image on it there, in 256 colours."""
     code = """async () => {
         const visible = [...document.images].filter(image => image.offsetParent !== null);
         await Promise.all(visible.map(image => image.decode()));
         return visible.length;
     }"""
     assert page.evaluate(code) > 0
-    page.screenshot(path=folder / f"studio_{name}.png", full_page=True)
+    page.set_viewport_size(page.viewport_size | {"height": page.evaluate("document.documentElement.scrollHeight")})
+    picture = Image.open(io.BytesIO(page.screenshot(full_page=True))).convert("RGB")
+    picture.quantize(256, kmeans=3, dither=Image.Dither.NONE).save(folder / f"studio_{name}.png", optimize=True)

@@ -127,6 +127,22 @@ def test_the_history_brings_back_runs_with_their_controls(visit):
     page.wait_for_selector("#history [aria-pressed=true]:has-text('Generate, seed 5')")
 
 
+def test_the_history_brings_back_an_edit_with_its_picture(visit):
+    page = visit()
+    tab(page, "edit")
+    upload(page, "edit", noise_picture(seed=2))
+    page.locator("#edit .grid").focus()
+    page.keyboard.press("Space")
+    run(page, "edit")
+    first = page.get_attribute("#edit .result", "data-run")
+    upload(page, "edit", noise_picture(seed=3))
+    assert marked(page) == []
+    page.click("#history button:has-text('Edit')")
+    page.wait_for_selector(f"#edit .result[data-run='{first}']")
+    assert (shown_pixels(page, "#edit .thumb")[0][..., 0] == noise_picture(seed=2)).all()
+    assert marked(page) == [0]
+
+
 def test_a_run_that_has_expired_says_so(visit):
     page = visit()
     run(page, "generate", How_many_images=2)

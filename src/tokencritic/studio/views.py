@@ -142,7 +142,9 @@ def draw(service: Service, job: Job, number: int, name: str, index: int) -> byte
 
 
 def draw_change(service: Service, job: Job, name: str) -> bytes:
-    """A picture of a change: `before`, `after`, with `_score` those under the critic's scores, or the `region`."""
+    """A picture of a change: as `given`, `before` and `after`, with `_score` under the critic's scores, or the `region`."""
+    if name == "given" and job.work.picture is not None:
+        return png(job.work.picture)
     which, _, scored = name.partition("_")
     made = job.result.sets[0] if which == "after" else job.result.before
     if made is None or (scored and made.scores is None) or which not in ("before", "after", "region"):

@@ -34,6 +34,8 @@ export class TokenCanvas {
     this.draw();
   }
 
+  mark(region) { this.#change(() => { this.marked = new Set(region); }); }
+
   undo() {
     if (this.undone.length) this.marked = this.undone.pop();
     this.draw();

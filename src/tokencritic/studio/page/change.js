@@ -33,7 +33,7 @@ export function changed(told, actions) {
     el("p", {class: told.better === false ? "said worse" : "said", role: "status"}, told.verdict),
     wipe(views, edited && figure(told, "region", "Resampled")),
     el("p", {class: "links"}, actions, downloads(set, 0),
-      el("a", {href: `/studio/pictures/${told.asked.picture}.png`, download: "picture.png"}, "Picture given")),
+      el("a", {href: `${told.base}/given.png`, download: "picture.png"}, "Picture given")),
     el("h3", {}, "How it was made"), viewer(set, 0), command(set.command),
   ];
 }

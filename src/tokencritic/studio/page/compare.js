@@ -10,7 +10,8 @@ export function comparison(told) {
     el("figure", {}, el("img", {class: "large", src: `${set.base}/image_${index}.png`, alt: `${set.names[index]}, ${set.title}`})),
     viewer(set, index), command(set.command))));
   choose(0);
-  return [measures(told), pairs(told.sets, choose), el("h2", {}, "How the chosen pair was made"), below];
+  const marks = told.sets[0].recognised && el("p", {class: "hint"}, "✗: the classifier takes the image for another class.");
+  return [measures(told), pairs(told.sets, choose), marks || "", el("h2", {}, "How the chosen pair was made"), below];
 }
 
 const swatch = (set) => {

@@ -37,7 +37,11 @@ function read() {
 
 export function remember(changes) {
   Object.assign(memory, changes);
-  localStorage.setItem(KEY, JSON.stringify(memory));
+  try {
+    localStorage.setItem(KEY, JSON.stringify(memory));
+  } catch {
+    // A browser that keeps nothing forgets it with a reload.
+  }
 }
 
 /** Forget everything but the tab: what was remembered belongs to another model. */
@@ -46,16 +50,14 @@ export function forget(changes) {
   remember(changes);
 }
 
-export function copyButton(text) {
-  const button = el("button", {type: "button", onclick: async () => {
-    await navigator.clipboard.writeText(text);
-    button.textContent = "Copied";
-  }}, "Copy");
-  return button;
-}
-
-/** The command that makes the same, folded. */
+/** The command that makes the same, folded. Where a page may not write the clipboard, Copy selects the text. */
 export function command(text) {
-  return el("details", {class: "command"}, el("summary", {}, "The command that makes the same"),
-    el("div", {}, el("code", {tabindex: "0"}, text), copyButton(text)));
+  const code = el("code", {tabindex: "0"}, text);
+  const copy = el("button", {type: "button", onclick: async () => {
+    window.getSelection().selectAllChildren(code);
+    if (!navigator.clipboard) return;
+    await navigator.clipboard.writeText(text);
+    copy.textContent = "Copied";
+  }}, "Copy");
+  return el("details", {class: "command"}, el("summary", {}, "The command that makes the same"), el("div", {}, code, copy));
 }

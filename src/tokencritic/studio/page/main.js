@@ -162,6 +162,7 @@ function buildEdit() {
     tabs.edit.clear(hint);
   });
   tabs.edit.hint(hint);
+  tabs.edit.painting = painting;
   tabs.edit.again = () => painting.show(pictures.edit.id, false);
   return null;
 }
@@ -171,12 +172,15 @@ function unavailable(tab, text) {
   return null;
 }
 
-/** Show a run of the history: in its tab, with the values it was made with. */
+/** Show a run of the history: in its tab, with the picture and the values it was made with. */
 async function showRun(run) {
   openTab(run.kind);
   const {picture, samplers, move, region, ...values} = run.asked;
+  if (picture) await pictures[run.kind].take(`/studio/runs/${run.id}/given.png`, "The picture of this run");
   if (samplers) [values.first, values.second] = samplers;
+  if (move) [values.right, values.down] = move;
   forms[run.kind].restore(values);
+  if (region) tabs.edit.painting.mark(region);
   await tabs[run.kind].follow(run.id);
   tabs[run.kind].result.scrollIntoView({block: "start"});
 }
