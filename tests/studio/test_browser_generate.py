@@ -130,6 +130,9 @@ def test_choosing_a_sampler_fills_in_what_suits_it(visit, page_pipe):
     assert slider.input_value() == str(suited.steps)
     slider.fill("6")
     assert box(page, "generate", "Steps").input_value() == "6"
+    box(page, "generate", "Steps").fill("")
+    box(page, "generate", "Steps").blur()
+    assert box(page, "generate", "Steps").input_value() == "6"
     page.click("#generate .advanced summary")
     assert page.locator("#generate .window").count() == 0  # which only a critic has
 

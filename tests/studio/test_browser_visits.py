@@ -3,7 +3,7 @@
 import pytest
 from studio.browsing import box, drawn, finished, marked, ready, run, shown_pixels, tab, upload
 from studio.live import running
-from studio.toy import noise_picture
+from studio.toy import noise_picture, toy_pipe
 
 TOKEN = "a-long-enough-token"
 
@@ -47,6 +47,8 @@ def test_a_run_shows_its_images_as_they_form_and_stops_with_them(visit, slow_stu
     assert page.locator("#generate .tile").count() == 64
     assert "Step" in page.inner_text("#generate .status")
     assert page.locator("#generate .chosen .large").count() == 1  # in the place where the finished one will be
+    box(page, "generate", "Steps").press("Enter")  # which starts a run, but stops none
+    assert go.inner_text() == "Stop"
     go.click()  # a second press stops, and starts nothing
     finished(page, "generate")
     assert page.inner_text("#generate .status") == "Stopped"
@@ -184,6 +186,27 @@ def test_every_tab_fits_a_phone_in_light_and_dark(visit, dark):
     colour = page.evaluate("getComputedStyle(document.body).backgroundColor")
     numbers = [float(part) for part in colour[colour.index("(") + 1 : -1].split(",")[:3]]
     assert (sum(numbers) < 200) == dark, colour
+
+
+def test_a_model_without_critic_and_classifier_has_a_page_too(visit, tmp_path):
+    toy_pipe(critic=False, classifier=False).save_pretrained(tmp_path / "bare")
+    with running(str(tmp_path / "bare")) as address:
+        page = visit(studio=address)
+        assert "This model has no critic." in page.inner_text("#what")
+        run(page, "generate", How_many_images=2)
+        assert "recognised" not in page.inner_text("#generate .result")
+        tab(page, "refine")
+        assert "needs a critic" in page.inner_text("#refine")
+        tab(page, "generate")
+        page.click("text=Edit this")
+        page.wait_for_selector("#edit .painting")
+        page.locator("#edit .grid").focus()
+        page.keyboard.press("Space")
+        run(page, "edit")
+        assert "tokens changed" in page.inner_text("#edit .said")
+        tab(page, "compare")
+        run(page, "compare", How_many_images=2)
+        assert page.locator("#compare thead th").all_inner_texts() == ["Without critic (MaskGIT)", "Halton order"]
 
 
 def test_the_button_stays_in_view_with_all_settings_open(visit):

@@ -49,7 +49,9 @@ export function number(form, name, label, {low, high, step, text}) {
       form.set({[name]: Number(control.value)});
       for (const other of [box, range]) if (other && other !== control) other.value = control.value;
     });
-  form.onShow(() => [box, range].filter(Boolean).forEach((control) => { control.value = form.get(name); }));
+  const show = () => [box, range].filter(Boolean).forEach((control) => { control.value = form.get(name); });
+  box.addEventListener("blur", show); // an empty box is not left behind
+  form.onShow(show);
   return field(label, text, ...(range ? [range, box] : [box]));
 }
 
@@ -58,12 +60,15 @@ function pair(form, name, label, {low, high, text}) {
   const boxes = ["at first", "at last"].map((when, place) => el("input", {
     type: "number", min: low, max: high, step: "any", "aria-label": `${label} ${when}`,
     oninput: (event) => {
+      if (event.target.value === "") return;
       const value = [...form.get(name)];
       value[place] = Number(event.target.value);
       form.set({[name]: value});
     },
+    onblur: () => show(),
   }));
-  form.onShow(() => boxes.forEach((box, place) => { box.value = form.get(name)[place]; }));
+  const show = () => boxes.forEach((box, place) => { box.value = form.get(name)[place]; });
+  form.onShow(show);
   return field(label, text, ...boxes);
 }
 

@@ -20,8 +20,9 @@ export class RunTab {
     panel.querySelector(".bar").append(this.button, this.meter, this.status, this.alert);
     panel.querySelector("form").addEventListener("submit", (event) => {
       event.preventDefault();
-      if (this.busy) this.stop();
-      else this.start();
+      const typing = document.activeElement.matches("input, select"); // where Enter may start a run, and stops none
+      if (!this.busy) this.start();
+      else if (!typing) this.stop();
     });
   }
 
