@@ -1,11 +1,15 @@
 """Whose turn it is: a bounded queue, cancelling, waiting too long, and what is kept for whom."""
 
+import asyncio
+import json
 import threading
 
 import pytest
+from starlette.requests import Request
 from studio.toy import done, noise_picture
 
 from tokencritic.errors import InputError
+from tokencritic.studio.api import Api
 from tokencritic.studio.limits import Limits
 from tokencritic.studio.service import EVERYONE, Busy, Expired, Service
 from tokencritic.studio.work import Result, Stopped
@@ -226,3 +230,16 @@ def test_closing_ends_what_waits_and_takes_nothing_more(pipe):
 def test_limits_must_leave_room():
     with pytest.raises(InputError, match="waiting is 0; it must be above 0"):
         Limits(waiting=0)
+
+
+def test_the_api_keeps_nothing_of_a_run_that_it_has_answered(service):
+    sent = iter([{"type": "http.request", "body": b'{"num": 1}'}])
+
+    async def receive():
+        return next(sent, None) or await asyncio.sleep(3600)  # the client stays
+
+    async def call():
+        return await Api(service).run(service.requests.generate, Request({"type": "http"}, receive))
+
+    assert len(json.loads(asyncio.run(call()).body)["images"]) == 1
+    assert service._jobs == {}
