@@ -2,12 +2,13 @@
 
 import base64
 import concurrent.futures
+import contextlib
 import http.client
 import io
 import json
 import shlex
 import socket
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import numpy as np
 import pytest
@@ -65,26 +66,24 @@ def test_the_model_tells_what_it_is(studio, model):
     assert told["limits"]["waiting"] == 8
 
 
-def controls_of(address, label):
-    """(what may be chosen, whether it is shown) of the first control of that label on the page."""
-    parts = [part["props"] for part in json.loads(call(address, "/config")[2])["components"]]
-    found = next(props for props in parts if props.get("label") == label)
-    return [value for _, value in found.get("choices") or []], found["visible"]
+def samplers_of(address):
+    """The settings that the page shows of each sampler."""
+    return {one["name"]: one["settings"] for one in api(address, "/studio/about")[1]["samplers"]}
 
 
 def test_the_page_shows_the_settings_that_model_and_sampler_have(studio, tmp_path):
-    assert "inline" not in controls_of(studio, "Sampler")[0]
-    shown = ["Selection noise", "Kind of noise", "Critic window, start", "Early noise"]
-    hidden = ["Re-masking quota", "Re-masking noise", "Guidance"]
-    assert [controls_of(studio, label)[1] for label in (*shown, *hidden)] == [True] * 4 + [False] * 3
+    found = samplers_of(studio)
+    assert "inline" not in found
+    common = {"steps", "temperature", "candidates", "reject_by"}
+    assert found["critic"].keys() == common | {"selection_noise", "noise_kind", "critic_window", "early_noise"}
+    assert found["confidence"].keys() == common | {"selection_noise"}
     pipe = toy_pipe(inline_critic=True)
     pipe.defaults = SamplingSettings(sampler="inline", steps=4)
     pipe.save_pretrained(tmp_path / "model")
     with running(str(tmp_path / "model")) as address:
-        assert {"critic", "inline"} < set(controls_of(address, "Sampler")[0])
-        shown = ["Selection noise", "Critic window, start", "Re-masking quota", "Re-masking noise"]
-        hidden = ["Kind of noise", "Early noise", "Guidance"]
-        assert [controls_of(address, label)[1] for label in (*shown, *hidden)] == [True] * 4 + [False] * 3
+        shown = {"selection_noise", "critic_window", "remask_quota", "remask_noise"}
+        assert samplers_of(address)["inline"].keys() == common | shown
+        assert api(address, "/studio/about")[1]["first"]["sampler"] == "inline"
 
 
 def test_generating_over_http_gives_the_pipelines_images(studio, pipe, model):
@@ -134,7 +133,18 @@ BAD = [
     ("/api/refine", {"image": as_base64(bomb())}, "the picture is too large"),
     ("/api/refine", {"image": as_base64(png_bytes(noise_picture())), "ratio": 0}, "ratio is 0; expected a number"),
     ("/api/edit", {"image": as_base64(png_bytes(noise_picture()))}, "region is empty"),
+]
+
+BAD_VISITS = [
     ("/studio/pictures?name=x.png", "a text", "the picture is not a readable image"),
+    ("/studio/runs", "not json", "the body is not JSON"),
+    ("/studio/runs", {"kind": "generate"}, "values is missing"),
+    ("/studio/runs", {"kind": "explode", "values": {}}, "kind is 'explode'; expected generate, compare, look"),
+    ("/studio/runs", {"kind": ["generate"], "values": {}}, "kind is "),
+    ("/studio/runs", {"kind": "generate", "values": {"num": 10**6}}, "num is 1000000; expected a whole number"),
+    ("/studio/runs", {"kind": "edit", "values": {"picture": "nobody's"}}, "this picture has expired"),
+    ("/studio/runs", {"kind": "refine", "values": {"picture": {"path": "/etc/passwd"}}}, "this picture has expired"),
+    ("/studio/pictures/nobody/invert", {}, "this picture has expired"),
 ]
 
 
@@ -143,6 +153,11 @@ def test_what_is_wrong_is_said_and_the_studio_goes_on(studio):
         status, told = api(studio, path, body)
         assert status == 400, (path, told)
         assert message in told["error"]
+    for path, body, message in BAD_VISITS:  # a mistake of the user is no error in the page's console
+        status, told = api(studio, path, body)
+        assert status == 200, (path, told)
+        assert message in told["error"]
+    assert api(studio, "/studio/runs/unknown")[1]["expired"] is True
     assert api(studio, "/api/model")[0] == 200
 
 
@@ -171,41 +186,52 @@ def raw(address, *parts):
 
 
 def test_a_body_of_a_gigabyte_is_refused_before_it_is_read(studio):
-    for path in ("/api/generate", "/studio/pictures", "/gradio_api/queue/join", "/gradio_api/upload"):
+    for path in ("/api/generate", "/studio/pictures", "/studio/runs", "/nowhere"):
         head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000000\r\n\r\n".encode()
         status, said = raw(studio, head, b"x" * 2**20)
         assert status == 413, path
         assert "the most that is taken here" in json.loads(said)["error"]
-    endless = b"POST /gradio_api/queue/join HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+    endless = b"POST /studio/runs HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
     chunk = b"10000\r\n" + b"x" * 0x10000 + b"\r\n"
     status, said = raw(studio, endless, *[chunk] * 8)
     assert (status, json.loads(said)) == (411, {"error": "a request must say its Content-Length"})
 
 
+def test_who_sends_slowly_keeps_nobody_from_uploading(studio):
+    place = urlsplit(studio)
+    head = b"POST /studio/pictures HTTP/1.1\r\nHost: localhost\r\nContent-Length: 300000\r\n\r\nabc"
+    with contextlib.ExitStack() as open_ones:
+        slow = [open_ones.enter_context(socket.create_connection(place[1].split(":"), timeout=60)) for _ in range(12)]
+        for connection in slow:
+            connection.sendall(head)
+        large = png_bytes(noise_picture(500, 500, 3))
+        assert len(large) > 300000
+        assert len(api(studio, "/studio/pictures", large)[1]["id"]) == 22
+        answer = http.client.HTTPResponse(slow[0])
+        answer.begin()
+        assert answer.status == 408
+        assert b"3 of 300000 bytes arrived in time" in answer.read()
+
+
 def test_no_way_leads_to_files_or_to_other_hosts(studio):
     paths = [
-        "/gradio_api/file=/etc/passwd",
-        "/gradio_api/file/etc/passwd",
         "/file=/etc/passwd",
-        "/gradio_api/proxy=http://127.0.0.1/",
-        "/gradio_api/info",
-        "/gradio_api/upload_progress",
-        "/static/../../../../etc/passwd",
-        "/assets/%2e%2e/%2e%2e/etc/passwd",
+        "/gradio_api/queue/join",
+        "/page/../guard.py",
+        "/page/guard.py",
+        "/page/login.html/../../guard.py",
+        "/page/%2e%2e/guard.py",
         "/studio/runs/x/0/../../../../etc/passwd",
+        "/studio/samples/0.png",
+        "/studio/nothing",
         "/docs",
         "/openapi.json",
     ]
     for path in paths:
         assert call(studio, path)[0] == 404, path
-    for path in ("/gradio_api/upload", "/gradio_api/call/x", "/gradio_api/run/x", "/gradio_api/component_server"):
-        assert call(studio, path, {})[0] == 404, path
-    file = {"path": "/etc/passwd", "url": "http://127.0.0.1/", "meta": {"_type": "gradio.FileData"}}
-    for data in ([file], [[file]], [[[1]]], file):
-        body = {"data": data, "fn_index": 0, "session_hash": "abc"}
-        status, told = api(studio, "/gradio_api/queue/join", body)
-        assert (status, told["error"]) == (400, "a value of the page is a word, a number, or a list of such")
+    assert call(studio, "/gradio_api/queue/join", {"fn_index": 9999})[0] == 404
     assert call(studio, "/", method="DELETE")[0] == 405
+    assert call(studio, "/studio/runs/x/stop")[0] == 405
 
 
 def test_pages_of_other_sites_are_kept_out(studio):
@@ -218,18 +244,51 @@ def test_pages_of_other_sites_are_kept_out(studio):
     assert api(studio, "/api/generate", {"num": 1}, Origin=own, Host=place.netloc)[0] == 200
     status, headers, _ = call(studio, "/")
     assert status == 200
-    assert "default-src 'self'" in headers["content-security-policy"]
+    assert "default-src 'none'; script-src 'self'; style-src 'self';" in headers["content-security-policy"]
     assert headers["x-frame-options"] == "DENY"
     assert "HttpOnly" in headers["set-cookie"]
 
 
-def test_pictures_are_shown_to_their_client_alone(studio):
-    _, headers, _ = call(studio, "/")
-    mine = headers["set-cookie"].split(";")[0]
+def finished(address, run, **headers):
+    """What the page is told of a run once it is finished."""
+    told = {"version": "", "state": "waiting"}
+    while told["state"] in ("waiting", "running"):
+        told = api(address, f"/studio/runs/{run}?seen={quote(told['version'])}", **headers)[1]
+    return told
+
+
+def test_runs_and_pictures_are_shown_to_their_visitor_alone(studio):
+    mine, yours = (call(studio, "/")[1]["set-cookie"].split(";")[0] for _ in range(2))
     status, told = api(studio, "/studio/pictures?name=../../x", png_bytes(noise_picture()), Cookie=mine)
-    assert status == 200
-    assert len(told["id"]) == 22
-    assert call(studio, "/studio/runs/unknown/0/images.png", Cookie=mine)[0] == 404
+    assert (status, len(told["id"])) == (200, 22)
+    assert call(studio, f"/studio/pictures/{told['id']}.png", Cookie=mine)[0] == 200
+    assert call(studio, f"/studio/pictures/{told['id']}.png", Cookie=yours)[0] == 410
+    run = api(studio, "/studio/runs", {"kind": "generate", "values": {"num": 2}}, Cookie=mine)[1]["id"]
+    told = finished(studio, run, Cookie=mine)
+    assert (told["state"], len(told["sets"][0]["names"])) == ("done", 2)
+    for name in ("image_1.png", "steps_1.png", "images.png", "gif.gif"):
+        assert call(studio, f"/studio/runs/{run}/0/{name}", Cookie=mine)[0] == 200
+        assert call(studio, f"/studio/runs/{run}/0/{name}", Cookie=yours)[0] == 410
+    for name in ("image_9.png", "steps_9.png", "nothing.png"):
+        assert call(studio, f"/studio/runs/{run}/0/{name}", Cookie=mine)[0] == 404
+    assert api(studio, f"/studio/runs/{run}", Cookie=yours)[1]["expired"] is True
+    assert [one["id"] for one in api(studio, "/studio/runs", Cookie=mine)[1]["runs"] if one["own"]] == [run]
+    assert not any(one["own"] for one in api(studio, "/studio/runs", Cookie=yours)[1]["runs"])
+
+
+def test_calls_of_the_api_push_out_no_visitors_run(studio):
+    mine = call(studio, "/")[1]["set-cookie"].split(";")[0]
+    run = api(studio, "/studio/runs", {"kind": "generate", "values": {"num": 1}}, Cookie=mine)[1]["id"]
+    finished(studio, run, Cookie=mine)
+    for seed in range(30):
+        assert api(studio, "/api/generate", {"num": 1, "seed": seed})[0] == 200
+    assert call(studio, f"/studio/runs/{run}/0/image_0.png", Cookie=mine)[0] == 200
+
+
+def test_the_page_opens_with_images_of_everyone(studio):
+    first = api(studio, "/studio/runs")[1]["runs"][0]
+    assert (first["kind"], first["own"]) == ("generate", False)
+    assert call(studio, f"/studio/runs/{first['id']}/0/image_0.png")[0] == 200
 
 
 def test_fifty_at_once_are_answered_or_told_busy(studio):
@@ -260,7 +319,9 @@ def test_a_token_is_asked_for_and_enough(model):
         status, _, page = call(address, "/")
         assert status == 401
         assert b'type="password"' in page
-        assert b"gradio" not in page
+        assert b"main.js" not in page
+        assert call(address, "/page/style.css")[0] == 200  # of the form
+        assert call(address, "/page/main.js")[0] == 401
         large = b"x" * 2**19
         assert call(address, "/studio/pictures", large)[0] == 413  # without the token nobody sends much
         assert call(address, "/studio/login", b"token=wrong")[0] == 401
@@ -270,7 +331,13 @@ def test_a_token_is_asked_for_and_enough(model):
         assert TOKEN not in given
         assert call(address, "/", Cookie=given.split(";")[0])[0] == 200
         assert call(address, f"/?token={TOKEN}")[0] == 303
-        assert call(address, "/config")[0] == 401
+        assert call(address, "/studio/about")[0] == 401
+        for _ in range(8):  # the ninth and tenth wrong one are above
+            assert call(address, "/studio/login", b"token=wrong")[0] == 401
+        status, _, page = call(address, "/studio/login", f"token={TOKEN}".encode())
+        assert (status, b"Too many wrong tokens" in page) == (429, True)
+        assert api(address, "/api/model", Authorization=f"Bearer {TOKEN}")[0] == 429
+        assert call(address, "/", Cookie=given.split(";")[0])[0] == 200  # who was let in stays in
 
 
 def test_addresses_that_others_can_reach_need_a_token():
