@@ -3,32 +3,20 @@
 import shlex
 
 import pytest
-import torch
 from PIL import Image
-from studio.toy import done, noise_picture
+from studio.toy import done, noise_picture, split_pipe
 
 from tokencritic.cli.main import main
 from tokencritic.errors import InputError
-from tokencritic.models.maskbit import MaskBitConfig, MaskBitGenerator
-from tokencritic.pipeline import TokenCriticPipeline
-from tokencritic.sampling.settings import SamplingSettings
 from tokencritic.studio.controls import about
 from tokencritic.studio.service import Service
 from tokencritic.studio.views import image_set, steps_sheet
 from tokencritic.studio.work import png
-from tokencritic.tokenizers.maskbit import MaskBitTokenizer, MaskBitTokenizerConfig
 
 
 @pytest.fixture(scope="module")
 def pipe():
-    torch.manual_seed(0)
-    sizes = MaskBitTokenizerConfig(
-        image_size=12, filters=32, multipliers=(1, 1, 1), blocks=1, splits=2, bits_per_part=3
-    )
-    small = {"width": 16, "layers": 1, "heads": 2, "mlp_width": 16}
-    generator = MaskBitGenerator(MaskBitConfig(places=9, splits=2, bits_per_part=3, num_classes=2, **small))
-    defaults = SamplingSettings(steps=2, sampler="confidence")
-    return TokenCriticPipeline(MaskBitTokenizer(sizes).eval(), generator.eval(), defaults=defaults)
+    return split_pipe()
 
 
 @pytest.fixture

@@ -153,7 +153,7 @@ def draw_change(service: Service, job: Job, name: str) -> bytes:
         hidden = hidden | (hidden if job.result.region is None else job.result.region[None])
     step = TraceStep(0, 0.0, made.tokens, hidden, made.scores, hidden)
     panels = step_panels([step], [0], service.pipe.tokenizer, 2 * _ROOM, "probability")[:, 0, 0]
-    return png(Image.fromarray(panels[1 if scored else 2]))
+    return png(Image.fromarray(panels[1 if scored else 2 if which == "region" else 0]))
 
 
 def _traced_run(pipe: TokenCriticPipeline, made: ImageSet) -> TracedRun:
