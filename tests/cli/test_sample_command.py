@@ -178,4 +178,4 @@ def test_a_file_that_says_nothing_makes_no_image(model, tmp_path, capsys):
         assert main(["sample", "--like", str(tmp_path / name)]) == 2
         assert message in capsys.readouterr().err
     assert main(["sample"]) == 2
-    assert "MODEL is missing" in capsys.readouterr().err
+    assert "required: model, or --like FILE" in capsys.readouterr().err

@@ -1,12 +1,15 @@
-"""A studio as a user starts it: the command in a process of its own, on any free port."""
+"""A studio as a user starts it: the command in a process of its own, on any free port; and requests to it."""
 
 import contextlib
+import http.client
 import importlib.util
+import json
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import quote, urlsplit
 
 import pytest
 
@@ -39,3 +42,28 @@ def started(model, *arguments, **variables):
     finally:
         process.terminate()
         process.communicate(timeout=60)
+
+
+def call(address, path, body=None, method=None, **headers):
+    """(status, headers, body); a dict is sent as JSON."""
+    place = urlsplit(address)
+    connection = http.client.HTTPConnection(place.hostname, place.port, timeout=120)
+    data = json.dumps(body) if isinstance(body, dict) else body
+    connection.request(method or ("GET" if body is None else "POST"), path, data, headers)
+    answer = connection.getresponse()
+    content = answer.read()
+    connection.close()
+    return answer.status, answer.headers, content
+
+
+def api(address, path, body=None, **headers):
+    status, _, content = call(address, path, body, **headers)
+    return status, json.loads(content)
+
+
+def finished(address, run, **headers):
+    """What the page is told of a run once it is finished."""
+    told = {"version": "", "state": "waiting"}
+    while told["state"] in ("waiting", "running"):
+        told = api(address, f"/studio/runs/{run}?seen={quote(told['version'])}", **headers)[1]
+    return told

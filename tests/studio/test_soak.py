@@ -8,8 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from studio.live import started
-from studio.test_server import api, call, finished
+from studio.live import api, call, finished, started
 from studio.toy import noise_picture, png_bytes
 
 REQUESTS, WARM, SECONDS = 500, 100, 240

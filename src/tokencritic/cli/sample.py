@@ -108,7 +108,7 @@ def _parse(arguments: list[str]) -> Namespace:
             given.model = facts["model"]
         given.critic = given.critic or facts.get("critic")
     if given.model is None:
-        raise InputError("MODEL is missing; expected a model, or --like FILE")
+        raise InputError("the following arguments are required: model, or --like FILE")
     if given.compare and not given.trace:
         raise InputError("--compare is given without --trace; name the file to write with --trace FILE")
     return given

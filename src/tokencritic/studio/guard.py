@@ -36,7 +36,7 @@ _HEADERS = (
         b"frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
     ),
 )
-_FORM = (Path(__file__).parent / "page" / "login.html").read_text(encoding="utf-8")
+_FORM = (Path(__file__).parent / "static" / "login.html").read_text(encoding="utf-8")
 
 
 class Guard:
