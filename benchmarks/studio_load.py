@@ -94,8 +94,8 @@ def main() -> None:
     arguments = parser.parse_args()
     if not 1 <= arguments.clients <= MOST_CLIENTS:
         parser.error(f"--clients is {arguments.clients}; expected 1 to {MOST_CLIENTS}")
-    if importlib.util.find_spec("gradio") is None:
-        print("skipped: gradio is not installed (pip install 'token-critic[studio]')")
+    if importlib.util.find_spec("uvicorn") is None:
+        print("skipped: uvicorn is not installed (pip install 'token-critic[studio]')")
         return
     command = [sys.executable, "-c", CODE, arguments.model, "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:

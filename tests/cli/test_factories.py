@@ -151,6 +151,18 @@ def test_a_factory_samples(factory, tmp_path):
     assert names(tmp_path) == ["000000.png", "000001.png", "000002.png", "grid.png"]
 
 
+def test_an_image_is_made_again_only_if_its_code_is_named(run, tmp_path, capsys):
+    own, flags = "own_model_of_the_test:make", ("--num", 2, "--steps", 3, "--seed", 4, "--critic", run)
+    assert call("sample", own, *flags, "--out", tmp_path / "first") == 0
+    file = tmp_path / "first/000005.png"
+    assert call("sample", own, "--like", file, "--out", tmp_path / "again") == 0
+    assert (tmp_path / "again/000005.png").read_bytes() == file.read_bytes()  # the critic is the file's
+    capsys.readouterr()
+    assert call("sample", "--like", file, "--out", tmp_path / "never") == 2
+    assert f"was made by {own}; name it as MODEL to run its code" in capsys.readouterr().err
+    assert not (tmp_path / "never").exists()
+
+
 def test_a_critic_is_trained_for_it_and_samples_with_it(run, tmp_path, capsys):
     assert (run / "pictures/samples.png").exists()
     facts = json.loads((run / "run.json").read_text())["facts"]

@@ -11,6 +11,7 @@ from tokencritic.cli.arguments import SETTINGS
 from tokencritic.cli.main import main
 from tokencritic.files import write_json
 from tokencritic.pictures import image_grid
+from tokencritic.pictures.grids import save
 from tokencritic.sampling.model_settings import tuning_file
 from tokencritic.sampling.settings import SamplingSettings
 
@@ -166,3 +167,33 @@ def test_a_trace_that_cannot_be_written_is_refused_before_sampling(model, tmp_pa
         assert main(["sample", str(model), "--out", str(tmp_path / "out"), *map(str, arguments)]) == 2
         assert message in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+def test_an_image_is_made_again_from_its_file(model, tmp_path, capsys):
+    flags = ("--seed", 5, "--classes", "owl", "dog", "--temperature", 1.2, 0.4, "--candidates", 2)
+    sampled(model, "--num", 3, "--out", tmp_path / "first", *flags)
+    file = tmp_path / "first" / "000006_class1.png"
+    assert main(["sample", "--like", str(file), "--out", str(tmp_path / "again")]) == 0, capsys.readouterr().err
+    assert (tmp_path / "again" / file.name).read_bytes() == file.read_bytes()
+    other = ["sample", str(model), "--like", str(file), "--seed", "9", "--out", str(tmp_path / "other")]
+    assert main(other) == 0, capsys.readouterr().err
+    assert (tmp_path / "other" / "000009_class1.png").is_file()
+
+
+def test_a_file_that_says_nothing_makes_no_image(model, tmp_path, capsys):
+    sampled(model, "--num", 1, "--out", tmp_path)
+    note = {"command": "refine", "model": str(model), "class": 0, "seed": 0, "settings": {}}
+    save(Image.new("L", (8, 8)), tmp_path / "refined.png", note)
+    save(Image.new("L", (8, 8)), tmp_path / "odd.png", note | {"command": "sample", "settings": {"out": "/"}})
+    (tmp_path / "text.png").write_text("a text")
+    for name, message in (
+        ("grid.png", "says nothing of how it was made"),
+        ("refined.png", "was made by 'refine'; expected an image that was sampled"),
+        ("odd.png", "holds no model and settings that are known here"),
+        ("text.png", "is not a PNG"),
+        ("missing.png", "cannot be read"),
+    ):
+        assert main(["sample", "--like", str(tmp_path / name)]) == 2
+        assert message in capsys.readouterr().err
+    assert main(["sample"]) == 2
+    assert "required: model, or --like FILE" in capsys.readouterr().err

@@ -1,30 +1,22 @@
 """Editing with a tokenizer that has several tokens for each place: whole places are painted, moved and resampled."""
 
-import re
+import shlex
 
 import pytest
-import torch
-from studio.toy import done, noise_picture
+from PIL import Image
+from studio.toy import done, noise_picture, split_pipe
 
+from tokencritic.cli.main import main
 from tokencritic.errors import InputError
-from tokencritic.models.maskbit import MaskBitConfig, MaskBitGenerator
-from tokencritic.pipeline import TokenCriticPipeline
-from tokencritic.sampling.settings import SamplingSettings
+from tokencritic.studio.controls import about
 from tokencritic.studio.service import Service
-from tokencritic.studio.views import canvas
-from tokencritic.tokenizers.maskbit import MaskBitTokenizer, MaskBitTokenizerConfig
+from tokencritic.studio.views import image_set, steps_sheet
+from tokencritic.studio.work import png
 
 
 @pytest.fixture(scope="module")
 def pipe():
-    torch.manual_seed(0)
-    sizes = MaskBitTokenizerConfig(
-        image_size=12, filters=32, multipliers=(1, 1, 1), blocks=1, splits=2, bits_per_part=3
-    )
-    small = {"width": 16, "layers": 1, "heads": 2, "mlp_width": 16}
-    generator = MaskBitGenerator(MaskBitConfig(places=9, splits=2, bits_per_part=3, num_classes=2, **small))
-    defaults = SamplingSettings(steps=2, sampler="confidence")
-    return TokenCriticPipeline(MaskBitTokenizer(sizes).eval(), generator.eval(), defaults=defaults)
+    return split_pipe()
 
 
 @pytest.fixture
@@ -39,10 +31,9 @@ def resampled(service, **values):
     return done(service.submit("me", work)).region.nonzero().flatten().tolist()
 
 
-def test_a_cell_of_the_canvas_is_a_place(pipe):
-    html = canvas(pipe, noise_picture(12, 12, 3))
-    assert 'data-rows="3" data-columns="3"' in html
-    assert re.findall(r'data-i="(\d+)"', html) == [str(2 * place) for place in range(9)]
+def test_a_cell_of_the_canvas_is_a_place(service):
+    told = about(service)
+    assert (told["grid"], told["splits"]) == ((3, 3), 2)
 
 
 def test_an_edit_resamples_whole_places(service):
@@ -57,3 +48,30 @@ def test_a_picture_is_moved_by_places(service):
     assert resampled(service, move=[0, -2]) == list(range(6, 18))
     with pytest.raises(InputError, match="move is 3; expected a whole number from -2 to 2"):
         resampled(service, move=[3, 0])
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{"region": [4, 6, 16]}, {"region": [5], "move": [-1, 0]}, {"move": [0, 1]}],
+    ids=["boxes", "both", "move"],
+)
+def test_the_command_line_edits_to_the_same_pixels(pipe, service, values, tmp_path, capsys):
+    pipe.save_pretrained(tmp_path / "model")
+    picture = noise_picture(12, 12, 3)
+    picture.save(tmp_path / "picture.png")
+    run = service.submit("me", service.requests.edit(picture, {"class": 1, "seed": 4} | values))
+    (made,) = done(run).sets
+    command = shlex.split(run.work.command(pipe, str(tmp_path / "model"), made))[1:]
+    command[command.index("picture.png")] = str(tmp_path / "picture.png")
+    assert main([*command, "--out", str(tmp_path / "out")]) == 0, capsys.readouterr().err
+    assert png(Image.open(tmp_path / "out/000_picture_edited.png")) == png(made.images[0])
+
+
+def test_the_steps_are_shown_token_by_token(pipe, service):
+    run = service.submit("me", service.requests.generate({"num": 1}))
+    (made,) = done(run).sets
+    told = image_set(service, run, 0)
+    assert told["tokens"] == 18
+    assert [step[1] for step in told["trace"]["counts"][0]] == [int(step.hidden[0].sum()) for step in made.trace.steps]
+    sheet = steps_sheet(pipe, made, 0)
+    assert sheet.width // len(made.trace.steps) == sheet.height // 4

@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 from jsonargparse import Namespace
 
-from tokencritic.cli.arguments import add_model, load_model, make_parser, note_untuned, parse_work, settings_of
+from tokencritic.cli.arguments import (
+    MODEL_HELP,
+    SETTINGS,
+    add_model,
+    load_model,
+    make_parser,
+    note_untuned,
+    parse,
+    parse_work,
+    settings_of,
+)
+from tokencritic.cli.factories import is_factory
 from tokencritic.errors import InputError
 
 if TYPE_CHECKING:
@@ -49,9 +60,10 @@ def main(arguments: list[str]) -> None:
         files = [f"{seed:06}.png" for seed in seeds]
         if labels is not None:
             files = [f"{seed:06}_class{label}.png" for seed, label in zip(seeds, labels.tolist(), strict=True)]
-        in_grid = []
-        for file, image in zip(files, itertools.chain.from_iterable(made), strict=True):
-            save(image, folder / file)
+        in_grid, facts = [], _facts(given, settings.in_effect(pipe.critic is not None))
+        for index, image in enumerate(itertools.chain.from_iterable(made)):
+            own = {} if labels is None else {"class": int(labels[index])}
+            save(image, folder / files[index], facts | own | {"seed": seeds[index]})
             if len(in_grid) < _MOST_IN_GRID:
                 in_grid.append(image)
         save(image_grid(in_grid, names=pipe.names(labels)[: len(in_grid)]), folder / "grid.png")
@@ -77,7 +89,9 @@ def _parse(arguments: list[str]) -> Namespace:
     parser = make_parser(
         "sample", "Make images: a PNG of each and a grid of the first 256, or one ADM sample file.", "MODEL [OPTIONS]"
     )
-    add_model(parser)
+    add_model(parser, nargs="?", help=f"{MODEL_HELP}; that of the file with --like")
+    text = "make the image of this PNG again, which sample or the studio wrote; other flags change what it says"
+    parser.add_argument("--like", metavar="FILE", help=text)
     parser.add_argument("--classes", nargs="+", metavar="C", help="numbers or names; all classes in turn by default")
     parser.add_argument("--num", type=int, default=16, help="how many images in all; the classes take turns")
     text = "png, or npz: one samples.npz that ADM's evaluator reads"
@@ -87,9 +101,49 @@ def _parse(arguments: list[str]) -> Namespace:
     text = "with --trace: MaskGIT above it, from the same seeds and at the same NFE"
     parser.add_argument("--compare", action="store_true", help=text)
     given = parse_work(parser, arguments, "out/samples")
+    if given.like:
+        facts = _like(given.like)
+        given = parse(parser, [*_flags(facts), *arguments])
+        if given.model is None:
+            if is_factory(facts["model"]):  # whose code runs: a file that came from elsewhere must not name it
+                raise InputError(f"--like {given.like} was made by {facts['model']}; name it as MODEL to run its code")
+            given.model = facts["model"]
+        given.critic = given.critic or facts.get("critic")
+    if given.model is None:
+        raise InputError("the following arguments are required: model, or --like FILE")
     if given.compare and not given.trace:
         raise InputError("--compare is given without --trace; name the file to write with --trace FILE")
     return given
+
+
+def _facts(given: Namespace, settings: dict[str, Any]) -> dict[str, Any]:
+    """What decides all images of a run, for their PNG files."""
+    named = {name: value for name, value in settings.items() if value is not None}
+    critic = {} if given.critic is None else {"critic": given.critic}
+    return {"command": "sample", "model": given.model, "settings": named} | critic
+
+
+def _like(file: str) -> dict[str, Any]:
+    """What a PNG that was sampled says of its image."""
+    from tokencritic.pictures.grids import read_note
+
+    facts = read_note(file)
+    if facts.get("command") != "sample":
+        raise InputError(f"--like {file} was made by {facts.get('command')!r}; expected an image that was sampled")
+    settings, places = facts.get("settings"), (facts.get("model"), facts.get("critic", ""))
+    known = isinstance(settings, dict) and settings.keys() <= set(SETTINGS)
+    if not known or not all(isinstance(place, str) for place in places):
+        raise InputError(f"--like {file} holds no model and settings that are known here")
+    return facts
+
+
+def _flags(facts: dict[str, Any]) -> list[str]:
+    """The flags that make the image of these facts again. A flag with one value comes last."""
+    classes = {"classes": facts["class"]} if "class" in facts else {}
+    words = []
+    for name, value in (facts["settings"] | classes | {"seed": facts.get("seed"), "num": 1}).items():
+        words += [f"--{name}", *map(str, value if isinstance(value, list) else [value])]
+    return words
 
 
 def _traced(

@@ -3,7 +3,6 @@
 import os
 import sys
 import webbrowser
-from contextlib import closing
 
 from tokencritic.cli.arguments import MODEL_HELP, load_model, make_parser, parse
 
@@ -30,23 +29,19 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--device", default="cpu")
     given = parse(parser, arguments)
 
-    from tokencritic.studio.requests import Limits
-    from tokencritic.studio.server import build_server, check_binding, is_loopback, listen
-    from tokencritic.studio.service import Service
+    from tokencritic.studio.limits import Limits
+    from tokencritic.studio.server import check_binding, is_loopback, listen, serve
 
     token = given.token or os.environ.get(_TOKEN) or None
     check_binding(given.host, given.port, token)
     limits = Limits(images=given.most_images, waiting=given.most_waiting, wait_seconds=given.wait_seconds)
-    pipe = load_model(given)
-    with listen(given.host, given.port) as bound, closing(Service(pipe, given.model, limits)) as service:
-        port = bound.getsockname()[1]
-        server = build_server(service, given.host, port, token)
+    with listen(given.host, given.port) as bound:
         if not is_loopback(given.host):
             text = "They need the token, which travels unencrypted: put a proxy with TLS before it."
             print(f"warning: {given.host} can be reached by others. {text}", file=sys.stderr)
         shown = f"[{given.host}]" if ":" in given.host else given.host
-        address = f"http://{'127.0.0.1' if given.host == '0.0.0.0' else shown}:{port}/"
-        print(f"the studio is at {address}\nCtrl-C ends it", flush=True)
+        address = f"http://{'127.0.0.1' if given.host == '0.0.0.0' else shown}:{bound.getsockname()[1]}/"
+        print(f"the studio is at {address}\nCtrl-C ends it; loading the model", flush=True)
         if given.open:
             webbrowser.open(address)
-        server.run(sockets=[bound])
+        serve(lambda: load_model(given), given.model, limits, bound, token)

@@ -1,15 +1,19 @@
 """Image grids, and writing pictures to disk."""
 
+import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from PIL import Image, ImageDraw
+from PIL.PngImagePlugin import PngInfo
 
 from tokencritic.errors import InputError, check_at_least
-from tokencritic.files import write_atomically
+from tokencritic.files import reading, write_atomically
 from tokencritic.pictures.look import GROUND, INK, font, shorten
 
+NOTE = "token-critic"  # the key of the text in a PNG that says how its image was made
 _NAME_SIZE, _NAME_HEIGHT = 12, 20
 
 
@@ -50,6 +54,25 @@ def image_grid(
     return canvas
 
 
-def save(image: Image.Image, file: str | Path) -> None:
-    """Write an image as a PNG file atomically."""
-    write_atomically(Path(file), lambda path: image.save(path, "PNG"))
+def save(image: Image.Image, file: str | Path, facts: Mapping[str, Any] | None = None) -> None:
+    """Write an image as a PNG file atomically. facts: what decides the image, written into the file."""
+    write_atomically(Path(file), lambda path: image.save(path, "PNG", pnginfo=png_note(facts)))
+
+
+def png_note(facts: Mapping[str, Any] | None) -> PngInfo | None:
+    """Return what decides an image as a text of its PNG file."""
+    if facts is None:
+        return None
+    note = PngInfo()
+    note.add_text(NOTE, json.dumps(facts, sort_keys=True))
+    return note
+
+
+def read_note(file: str | Path) -> dict[str, Any]:
+    """Return the facts that `save` wrote into a PNG."""
+    with reading(file, "a PNG"), Image.open(file, formats=("PNG",)) as image:
+        image.load()  # a text may stand behind the pixels
+        found = json.loads(image.info.get(NOTE, "null"))
+    if not isinstance(found, dict):
+        raise InputError(f"{file} says nothing of how it was made; expected a PNG of an image that token-critic wrote")
+    return found
