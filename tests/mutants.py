@@ -58,8 +58,8 @@ MUTANTS = {
     ),
     "inline critic learns at hidden tokens": (
         "training/losses.py",
-        "logits[~mask].float(), originals[~mask].float()",
-        "logits.float(), originals.float()",
+        "values.masked_fill(mask, 0), logits, originals, ~mask",
+        "values, logits, originals, ~mask",
         "tests/training/test_inline_critic.py",
     ),
     "inline critic re-masks more than its quota": (
@@ -100,8 +100,8 @@ MUTANTS = {
     ),
     "loss on visible tokens too": (
         "training/losses.py",
-        "own.mask_id), labels, mask)\n    targets = tokens[mask]",
-        "own.mask_id), labels).flatten(0, 1)\n    targets = tokens.flatten()",
+        "view(mask.shape).masked_fill(~mask, 0)",
+        "view(mask.shape)",
         "tests/training/test_losses.py",
     ),
     "critic window closed at its end": (

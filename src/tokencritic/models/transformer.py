@@ -16,7 +16,7 @@ from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
 from tokencritic.contracts import Features, Trunk
-from tokencritic.errors import InputError, check_range
+from tokencritic.errors import InputError, check_range, is_readable
 from tokencritic.masking import take
 
 _EPSILON = 1e-12
@@ -138,7 +138,7 @@ class TransformerTrunk(Trunk):
         if labels is None or labels.shape != tokens.shape[:1]:
             got = "None" if labels is None else f"of shape {tuple(labels.shape)}"
             raise InputError(f"labels is {got}; expected one label for each of {len(tokens)} images")
-        if not labels.is_cuda and not torch.compiler.is_compiling():  # on a GPU the look would stall the queue
+        if is_readable(labels):
             check_range("labels", labels, config.num_labels)
         return torch.cat([labels[:, None] + config.codebook_size, tokens], dim=1)
 

@@ -15,7 +15,7 @@ from tokencritic.adapters import as_critic, as_generator
 from tokencritic.contracts import MaskedGenerator, Proposal, TokenCritic, evaluating
 from tokencritic.distribution import unwrapped
 from tokencritic.errors import InputError, as_integers, check_at_least
-from tokencritic.masking import count_masked, mask_ratio, random_mask
+from tokencritic.masking import count_masked, hidden_positions, mask_ratio, random_mask
 from tokencritic.plan import Step
 from tokencritic.randomness import Use, uniforms
 from tokencritic.sampling.propose import propose
@@ -44,7 +44,7 @@ class CriticLoss:
 class InlineCriticLoss:
     """What the inline critic said of partly hidden images, and what it should have said.
 
-    values: (m,) float, at the m visible tokens, in row-major order. logits: (b, n) float. originals, visible: (b, n) bool.
+    values: (b, n) float, 0 at hidden tokens, which do not count. logits: (b, n) float. originals, visible: (b, n) bool.
     """
 
     values: Tensor
@@ -52,18 +52,35 @@ class InlineCriticLoss:
     originals: Tensor
     visible: Tensor
 
+    @property
+    def mean(self) -> Tensor:
+        """The mean loss of a visible token: a scalar."""
+        return self.values.sum() / self.visible.sum()
+
 
 @dataclass(frozen=True)
 class GeneratorLoss:
-    """What the generator predicted at m hidden tokens, in row-major order.
+    """What the generator predicted at the hidden tokens.
 
-    values: (m,) float. logits: (m, codebook_size). targets: (m,) int64. mask: (b, n) bool with m True.
+    values: (b, n) float, 0 at visible tokens, which do not count. mask: (b, n) bool. targets: (b, n) int64.
+    logits: at the hidden tokens in row-major order, (m, codebook_size); or at all, (b, n, codebook_size).
     """
 
     values: Tensor
     logits: Tensor
     targets: Tensor
     mask: Tensor
+
+    @property
+    def mean(self) -> Tensor:
+        """The mean loss of a hidden token: a scalar."""
+        return self.values.sum() / self.mask.sum()
+
+    @property
+    def correct(self) -> Tensor:
+        """Whether the likeliest code is the right one, at the hidden tokens in row-major order: (m,) bool."""
+        likeliest = self.logits.argmax(-1)
+        return (likeliest if likeliest.ndim == 1 else likeliest[self.mask]) == self.targets[self.mask]
 
 
 def training_mask(seeds: Tensor, num_tokens: int) -> Tensor:
@@ -151,8 +168,8 @@ def inline_critic_loss(
         mask = random_mask(num_masked, uniforms(seeds, num_tokens, Use.REMASK))
         features = generator.features(tokens.masked_fill(mask, generator.mask_id), labels)
     logits = critic(features) + _log_odds(originals & ~mask, ~originals & ~mask)
-    values = F.binary_cross_entropy_with_logits(logits[~mask].float(), originals[~mask].float(), reduction="none")
-    return InlineCriticLoss(values, logits, originals, ~mask)
+    values = F.binary_cross_entropy_with_logits(logits.float(), originals.float(), reduction="none")
+    return InlineCriticLoss(values.masked_fill(mask, 0), logits, originals, ~mask)
 
 
 def _heat(temperature: Temperature, progress: Tensor) -> float | Tensor:
@@ -186,11 +203,17 @@ def generator_loss(
         if labels is None or not own.null_class:
             raise InputError(f"drop_label is {drop_label} but the generator was made without null_class")
         labels = labels.masked_fill(uniforms(seeds, 1, Use.DROP_LABEL)[:, 0] < drop_label, own.num_classes)
+    positions = hidden_positions(mask, own.fixed_shapes)
     # Through `__call__`, not `logits_at`: wrappers for distributed training hook into the call.
-    logits = generator(tokens.masked_fill(mask, own.mask_id), labels, mask)
-    targets = tokens[mask]
-    values = F.cross_entropy(logits.float(), targets, reduction="none", label_smoothing=label_smoothing)
-    return GeneratorLoss(values, logits, targets, mask)
+    logits = generator(tokens.masked_fill(mask, own.mask_id), labels, positions)
+    targets = tokens.flatten() if positions is None else tokens[mask]
+    predicted = logits.float().flatten(0, -2)
+    values = F.cross_entropy(predicted, targets, reduction="none", label_smoothing=label_smoothing)
+    if positions is None:
+        values = values.view(mask.shape).masked_fill(~mask, 0)
+    else:
+        values = values.new_zeros(mask.shape).masked_scatter(mask, values)
+    return GeneratorLoss(values, logits, tokens, mask)
 
 
 def critic_auc(logits: Tensor, originals: Tensor) -> Tensor:

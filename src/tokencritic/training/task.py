@@ -15,10 +15,18 @@ class Loss(NamedTuple):
     """values: unreduced, any shape; the loop takes their mean over the batch of all ranks and all accumulated parts.
 
     numbers: for the log, by name; scalars or, as the values, unreduced. The loop takes their means.
+    counted: bool, of the shape of the values: those that count; the others must be 0. None if all do.
     """
 
     values: Tensor
     numbers: dict[str, Tensor]
+    counted: Tensor | None = None
+
+    def count(self) -> Tensor:
+        """How many values count: a scalar float on their device, which the host does not wait for."""
+        if self.counted is None:
+            return torch.full((), float(self.values.numel()), device=self.values.device)
+        return self.counted.sum().float()
 
 
 class Task(ABC):
@@ -59,9 +67,9 @@ class Task(ABC):
     def validate(self, network: nn.Module, rows: Tensor) -> dict[str, float]:
         """Numbers on held-out examples, `loss` among them; the network holds the averaged weights, in eval mode."""
         parts = [self.loss(network, part, None) for part in rows.split(VALIDATION_BATCH)]
-        gathered = {"loss": [part.values for part in parts]}
-        gathered |= {name: [part.numbers[name] for part in parts] for name in parts[0].numbers}
-        return {name: torch.cat(values).float().mean().item() for name, values in gathered.items()}
+        loss = sum(part.values.float().sum() for part in parts) / sum(part.count() for part in parts)
+        gathered = {name: torch.cat([part.numbers[name] for part in parts]) for name in parts[0].numbers}
+        return {"loss": float(loss), **{name: values.float().mean().item() for name, values in gathered.items()}}
 
     def pictures(self, network: nn.Module) -> dict[str, Image.Image]:
         """What the network makes of fixed seeds or examples, by name."""
