@@ -154,7 +154,7 @@ def test_the_stand_in_notices_waits_and_forgotten_moves():
     with StandInGpu() as gpu:
         values = torch.tensor([3, 1, 3], device=gpu.device)
         gpu.waits.clear()
-        values[torch.arange(2, device=gpu.device)]  # noqa: B018 - what it does is what is looked at
+        values[torch.arange(2, device=gpu.device)]
         torch.ones(3, device=gpu.device) * 2 + values
         torch.tensor([1, 2]).to(gpu.device, non_blocking=True)
         assert gpu.waits == []

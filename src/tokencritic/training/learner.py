@@ -1,7 +1,7 @@
 """What is trained: the model with its optimizer, AdamW, and the moving average of its weights, one update at a time."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -96,8 +96,9 @@ class Learner:
         torch._foreach_lerp_(self._average, self._own, 1 - decay)  # pyright: ignore[reportPrivateImportUsage]
 
     def _precision(self) -> Any:
-        enabled = self.settings.precision == "bfloat16"
-        return torch.autocast(self.ranks.device.type, torch.bfloat16, enabled=enabled)
+        if self.settings.precision == "float32":
+            return nullcontext()
+        return torch.autocast(self.ranks.device.type, torch.bfloat16)
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
