@@ -364,6 +364,30 @@ MUTANTS = {
         "view(-1, candidates).argmin(dim=1)",
         "tests/sampling/test_rejection.py",
     ),
+    "the host looks at every step": (
+        "sampling/loop.py",
+        '{step.index}"] = scores.isnan().any()',
+        '{step.index}"] = scores.isnan().any() | (mask.sum().item() < 0)',
+        "tests/sampling/test_on_gpu.py",
+    ),
+    "noise made on the CPU": (
+        "randomness.py",
+        "torch.arange((count + 3) // 4, device=seeds.device)",
+        "torch.arange((count + 3) // 4)",
+        "tests/sampling/test_on_gpu.py",
+    ),
+    "a training step waits for its mask": (
+        "masking.py",
+        'fixed_shapes or mask.device.type != "cpu"',
+        "fixed_shapes",
+        "tests/training/test_on_gpu.py",
+    ),
+    "another shape at each compiled step": (
+        "sampling/propose.py",
+        "most_masked is None or generator.fixed_shapes",
+        "most_masked is None",
+        "tests/sampling/test_compiled.py",
+    ),
     "the slope of GELU is off": (
         "models/transformer.py",
         "alpha=3",

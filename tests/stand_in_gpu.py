@@ -86,7 +86,8 @@ class StandInGpu(TorchDispatchMode):
         self._look(func, args, kwargs, tensors, here, there)
         if func is aten._local_scalar_dense.default or (func is aten.equal.default):
             there = False
-        if here and there and func not in _COPIES and not all(isinstance(tensor, OnGpu) for tensor in tensors):
+        strangers = [tensor for tensor in tensors if tensor.ndim and not isinstance(tensor, OnGpu)]  # scalars may meet
+        if here and there and strangers and func not in _COPIES:
             raise RuntimeError(f"{func}: tensors on two devices, at {_line()}")
         result = func(*tree_map(_inner, args), **tree_map(_inner, kwargs))
         known = {id(tensor.inner): tensor for tensor in tensors if isinstance(tensor, OnGpu)}

@@ -270,9 +270,12 @@ class TokenCriticPipeline:
         ranker = choose_ranker(settings, self.critic, self.classifier, self.tokenizer.decode)
         if ranker is None:
             return candidates[0]
-        tokens = torch.stack(list(candidates)).to(self.device)
-        kept = best_of(lambda rows, numbers: tokens[numbers, rows], ranker, labels, len(candidates), batch_size)
-        return torch.cat(list(kept))
+        tokens = torch.stack(list(candidates))
+
+        def sampled(rows: Tensor, numbers: Tensor) -> Tensor:
+            return tokens[numbers, rows].to(self.device)
+
+        return torch.cat(list(best_of(sampled, ranker, labels, len(candidates), batch_size)))
 
     def _given(
         self, images_or_tokens: Any, class_labels: ClassLabels | None, batch_size: int

@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import re
+import sys
 from typing import TYPE_CHECKING, Any, get_args
 
 from jsonargparse import ArgumentError, ArgumentParser, DefaultHelpFormatter, Namespace
@@ -37,6 +38,7 @@ _FORMS: dict[str, dict[str, Any]] = {
     "reject_by": {"choices": get_args(RejectBy)},
 }
 SETTINGS = tuple(_FORMS)
+_SAID: set[str] = set()  # devices that `auto` took, and which were named to the user
 
 
 class _HelpFormatter(DefaultHelpFormatter):
@@ -87,7 +89,12 @@ def add_work(parser: ArgumentParser, out: str, seed: str = "image i has seed + i
 def add_machine(parser: Any) -> None:
     """Where the work is done, and how much at a time."""
     parser.add_argument("--batch_size", type=int, default=64, metavar="N", help="images at a time; changes no result")
-    parser.add_argument("--device", default="cpu", help="cpu, cuda or the like")
+    add_device(parser)
+
+
+def add_device(parser: Any) -> None:
+    """Where the networks run."""
+    parser.add_argument("--device", default="auto", help="cpu, cuda, mps; auto takes cuda, else mps, else cpu")
 
 
 def check_positive(given: Namespace, *names: str) -> None:
@@ -161,16 +168,11 @@ def load_model(given: Namespace) -> "TokenCriticPipeline":
 
 
 def check_device(name: str) -> str:
-    """The name of a device that is there."""
-    import torch
+    """The name of a device that is there. What `auto` takes is said once, by the first rank."""
+    from tokencritic.devices import AUTO, choose_device, describe_device
 
-    # Each process of torchrun tries its own GPU; all trying the first one would leave their contexts in its memory.
-    tried = f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if name == "cuda" else name
-    try:
-        torch.empty(0, device=tried)
-        if name == "cuda":
-            torch.cuda.set_device(tried)  # from here on the plain name means it too
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise InputError(f"--device is {name}, which cannot be used here: {reason}") from error
-    return name
+    device = choose_device(name)
+    if name == AUTO and os.environ.get("RANK", "0") == "0" and device not in _SAID:
+        print(f"device: {describe_device(device)}", file=sys.stderr)
+        _SAID.add(device)
+    return device

@@ -94,7 +94,7 @@ def make_meter(
     if metrics is not None:
         metrics = tuple(dict.fromkeys(filter(None, map(str.strip, metrics.split(",")))))
     if (given.features or ("classifier" if place.name == PACKED else "inception")) == "inception":
-        features = InceptionFeatures.load(given.inception, device=given.device)
+        features = InceptionFeatures.load(given.inception, device=check_device(given.device))
     elif classifier is None:
         raise InputError("--features is classifier, but the model has none; choose inception")
     else:
