@@ -116,3 +116,12 @@ def test_a_command_says_what_auto_took(monkeypatch, tmp_path, capsys):
     assert [line for line in said if line.startswith("device")] == [f"device: {choose_device()}"]
     assert main([*command, "--device", "cpu"]) == 0
     assert "device" not in capsys.readouterr().err
+
+
+def test_flags_cast_and_compile_the_transformers(monkeypatch, tmp_path):
+    seen = []
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda block: seen.append(next(block.parameters()).dtype))
+    command = ["sample", "fashion-mnist", "--num", "1", "--classes", "Bag", "--steps", "2", "--out", str(tmp_path)]
+    assert main([*command, "--dtype", "bfloat16", "--compile", "--device", "cpu"]) == 0
+    assert set(seen) == {torch.bfloat16}
+    assert main([*command, "--dtype", "int8"]) == 2

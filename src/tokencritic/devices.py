@@ -1,9 +1,12 @@
 """The device that networks run on: which there are, which one a command takes, and how it is made ready."""
 
 import os
+from typing import Any
 
 import torch
+from torch import nn
 
+from tokencritic.contracts import MaskedGenerator, Trunk
 from tokencritic.errors import InputError
 
 AUTO = "auto"
@@ -37,3 +40,17 @@ def describe_device(name: str) -> str:
         return name
     free, total = (size / 2**30 for size in torch.cuda.mem_get_info(name))
     return f"{name}, {torch.cuda.get_device_name(name)}, {free:.1f} of {total:.1f} GiB free"
+
+
+def compile_blocks(*networks: nn.Module, **options: Any) -> None:
+    """Compile the blocks of every trunk, in place. options: of `torch.compile`.
+
+    All blocks of a trunk are one graph, in place of one for each depth. Generators evaluate fixed shapes from here on, as
+    another number of hidden tokens at each step would be another graph.
+    """
+    for network in networks:
+        if isinstance(network, MaskedGenerator):
+            network.fixed_shapes = True
+        for trunk in network.modules():
+            for block in trunk.blocks if isinstance(trunk, Trunk) else ():
+                block.compile(**options)

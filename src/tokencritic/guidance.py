@@ -69,5 +69,5 @@ class _GuidedGenerator(MaskedGenerator):
         return torch.cat([masked_tokens, masked_tokens]), both
 
     def _combined(self, logits: Tensor) -> Tensor:
-        with_class, without = logits.chunk(2)
+        with_class, without = logits.float().chunk(2)
         return without + self.scale * (with_class - without)

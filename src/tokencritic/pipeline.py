@@ -15,6 +15,7 @@ from tokencritic.adapters import as_classifier, as_critic, as_generator, as_toke
 from tokencritic.class_labels import ClassLabels, label_names, label_numbers
 from tokencritic.contracts import FeatureCritic, Proposal, evaluating
 from tokencritic.cost import relative_costs
+from tokencritic.devices import compile_blocks
 from tokencritic.errors import InputError, as_integers
 from tokencritic.guidance import guided
 from tokencritic.image_forms import to_images, to_pil
@@ -97,6 +98,25 @@ class TokenCriticPipeline:
         for part in self.parts.values():
             for network in part.networks:
                 network.to(device=device, dtype=dtype)
+        return self
+
+    def cast(self, dtype: torch.dtype) -> Self:
+        """Move generator and critics to a precision, in place; scores, softmax and samples stay float32.
+
+        Tokenizer and classifier keep theirs: their results are pixels and features, which are compared between runs.
+        """
+        for name in ("generator", "critic", "inline_critic"):
+            for network in self.parts[name].networks if name in self.parts else ():
+                network.to(dtype)
+        return self
+
+    def compile(self, **options: Any) -> Self:
+        """Compile the blocks of the transformers, in place. options: of `torch.compile`.
+
+        Each step then evaluates all tokens, and a batch that is not full is filled up, so that few graphs are made.
+        """
+        compile_blocks(*(network for part in self.parts.values() for network in part.networks), **options)
+        self.generator.fixed_shapes = True
         return self
 
     @property
@@ -234,7 +254,15 @@ class TokenCriticPipeline:
 
         all_seeds = torch.stack([candidate_seeds(seeds, number) for number in range(settings.candidates)])
 
+        full = min(batch_size, len(labels) * settings.candidates)
+
         def sample_rows(rows: Tensor, numbers: Tensor) -> Tensor:
+            if self.generator.fixed_shapes and on_step is None and (missing := full - len(rows)) > 0:
+                rows, numbers = (torch.cat([some, some[:1].expand(missing)]) for some in (rows, numbers))
+                return sample_full(rows, numbers)[:-missing]
+            return sample_full(rows, numbers)
+
+        def sample_full(rows: Tensor, numbers: Tensor) -> Tensor:
             own = labels[rows], all_seeds[numbers, rows]
             if given is None:
                 return sample(*parts, *own, **options)

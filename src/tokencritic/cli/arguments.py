@@ -84,6 +84,7 @@ def add_work(parser: ArgumentParser, out: str, seed: str = "image i has seed + i
     parser.add_argument("--seed", type=int, default=0, help=seed)
     parser.add_argument("--out", default=out, help="the folder to write")
     add_machine(parser)
+    add_networks(parser)
 
 
 def add_machine(parser: Any) -> None:
@@ -95,6 +96,14 @@ def add_machine(parser: Any) -> None:
 def add_device(parser: Any) -> None:
     """Where the networks run."""
     parser.add_argument("--device", default="auto", help="cpu, cuda, mps; auto takes cuda, else mps, else cpu")
+
+
+def add_networks(parser: Any) -> None:
+    """How the transformers are evaluated."""
+    text = "precision of generator and critic; scores and samples are float32 in any"
+    parser.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), default="float32", help=text)
+    text = "compile the transformers: minutes at first, faster from then on"
+    parser.add_argument("--compile", action="store_true", help=text)
 
 
 def check_positive(given: Namespace, *names: str) -> None:
@@ -164,7 +173,17 @@ def load_model(given: Namespace) -> "TokenCriticPipeline":
     """The pipeline that `given.model` names, on `given.device`."""
     from tokencritic.pipeline import TokenCriticPipeline
 
-    return TokenCriticPipeline.from_pretrained(given.model).to(check_device(given.device))
+    return prepared(TokenCriticPipeline.from_pretrained(given.model), given)
+
+
+def prepared(pipe: "TokenCriticPipeline", given: Namespace) -> "TokenCriticPipeline":
+    """The pipeline on `given.device`, its transformers in `given.dtype` and compiled, if the command has these flags."""
+    import torch
+
+    pipe = pipe.to(check_device(given.device))
+    if (dtype := given.get("dtype", "float32")) != "float32":
+        pipe.cast({"bfloat16": torch.bfloat16, "float16": torch.float16}[dtype])
+    return pipe.compile() if given.get("compile") else pipe
 
 
 def check_device(name: str) -> str:

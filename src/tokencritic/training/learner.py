@@ -10,6 +10,7 @@ from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 
 from tokencritic.contracts import Trunk
+from tokencritic.devices import compile_blocks
 from tokencritic.distribution import Ranks, distribute, local, whole
 from tokencritic.randomness import example_seeds
 from tokencritic.training.settings import OptimizerSettings, TrainingSettings
@@ -42,8 +43,8 @@ class Learner:
         model = task.model.train()
         for trunk in (module for module in model.modules() if isinstance(module, Trunk)):
             trunk.recompute_activations = settings.recompute_activations
-            for block in trunk.blocks if settings.compile else ():
-                block.compile()
+        if settings.compile:
+            compile_blocks(*task.parts)
         self.network = distribute(model, ranks, settings.distribution)
         self.optimizer = make_optimizer(model, optimization)
         own = model.state_dict()  # the model's own tensors, which must stay where they are
