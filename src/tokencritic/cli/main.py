@@ -25,6 +25,7 @@ COMMANDS: dict[str, str] = {
     "tokenize": "turn images into token arrays",
     "import-maskgit": "make a model folder from the official MaskGIT checkpoints",
     "import-tokenizer": "make a tokenizer folder from published weights",
+    "doctor": "print versions, devices and caches, and try what a GPU run needs",
 }
 
 # Of <malloc.h>: the size from which a block has pages of its own, how much free memory is kept, how much is asked for ahead.
