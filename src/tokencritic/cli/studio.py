@@ -5,7 +5,7 @@ import sys
 import webbrowser
 from contextlib import closing
 
-from tokencritic.cli.arguments import MODEL_HELP, load_model, make_parser, parse
+from tokencritic.cli.arguments import MODEL_HELP, add_device, load_model, make_parser, parse
 
 _TOKEN = "TOKENCRITIC_STUDIO_TOKEN"
 
@@ -27,7 +27,7 @@ def main(arguments: list[str]) -> None:
         "--most_waiting", type=int, default=8, help="runs that wait for their turn; more are told to come later"
     )
     parser.add_argument("--wait_seconds", type=float, default=60.0, help="how long a run waits before it is given up")
-    parser.add_argument("--device", default="cpu")
+    add_device(parser)
     given = parse(parser, arguments)
 
     from tokencritic.studio.requests import Limits

@@ -9,7 +9,7 @@ from typing import Any, get_type_hints
 import yaml
 from jsonargparse import ArgumentParser, Namespace
 
-from tokencritic.cli.arguments import check_device, field_help, make_parser, parse
+from tokencritic.cli.arguments import add_device, check_device, field_help, make_parser, parse
 from tokencritic.cli.factories import is_factory
 from tokencritic.errors import InputError
 from tokencritic.presets import MODELS, NAMES, find_preset
@@ -47,7 +47,7 @@ def main(arguments: list[str]) -> None:
     for flag in _FLAGS[model]:
         form = {"choices": ["generator", "random"], "default": "generator"} if flag == "start" else {}
         parser.add_argument(f"--{flag}", help=_HELP[flag], **form)
-    parser.add_argument("--device", help="cpu, cuda or the like; by default cuda where there is one, else cpu")
+    add_device(parser)
     _add_settings(parser, preset)
     given = _parse_settings(parser, arguments[2:])
     settings = _settings_from(given, preset)
@@ -61,12 +61,10 @@ def main(arguments: list[str]) -> None:
         if not value and flag not in _OPTIONAL:
             raise InputError(f"--{flag} is missing; `token-critic train {model} {name} --help` says what it is")
 
-    import torch
-
     from tokencritic.cli.train_tasks import make_task
     from tokencritic.training.loop import train
 
-    device = check_device(given.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    device = check_device(given.device)
     task, settings = make_task(model, settings, preset, given)
     train(task, Path(given.run), settings.optimizer, settings.training, device, _to_yaml(settings, files))
 
