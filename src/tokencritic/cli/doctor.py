@@ -101,7 +101,7 @@ def _compile(device: "torch.device") -> str:
     try:
         doubled = torch.compile(lambda values: values * 2 + 1)(torch.ones(4, device=device))
         right = doubled.eq(3).all().item()
-    except Exception as error:  # noqa: BLE001 - a compiler that is missing or broken fails in any way
+    except Exception as error:
         return _no(error)
     return f"usable on {device}" if right else f"wrong results on {device}"
 

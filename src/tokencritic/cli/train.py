@@ -9,7 +9,7 @@ from typing import Any, get_type_hints
 import yaml
 from jsonargparse import ArgumentParser, Namespace
 
-from tokencritic.cli.arguments import add_device, check_device, field_help, make_parser, parse
+from tokencritic.cli.arguments import add_device, check_device, check_positive, field_help, make_parser, parse
 from tokencritic.errors import InputError
 from tokencritic.presets import MODELS, NAMES, find_preset
 
@@ -35,6 +35,7 @@ _HELP = {
     "start": "generator: from its trunk; random: as in the paper",
     "tokenizer": "a model folder or that of a tokenizer, to show samples while training",
 }
+_DRY_RUN = "print parameters, FLOPs, memory of each rank and hours on GPUs, and exit; tokens need no --data for that"
 _OPTIONAL = ("lpips", "start", "tokenizer")
 
 
@@ -46,6 +47,8 @@ def main(arguments: list[str]) -> None:
         form = {"choices": ["generator", "random"], "default": "generator"} if flag == "start" else {}
         parser.add_argument(f"--{flag}", help=_HELP[flag], **form)
     add_device(parser)
+    parser.add_argument("--dry_run", action="store_true", help=_DRY_RUN)
+    parser.add_argument("--ranks", type=int, default=1, help="with --dry_run: GPUs to plan for")
     _add_settings(parser, preset)
     given = _parse_settings(parser, arguments[2:])
     settings = _settings_from(given, preset)
@@ -55,6 +58,9 @@ def main(arguments: list[str]) -> None:
         return
     if "generator" in files and not files["data"]:
         given.data = files["data"] = files["generator"]  # a model may include its tokens
+    if given.dry_run:
+        _dry_run(model, name, settings, preset, given)
+        return
     for flag, value in files.items():
         if not value and flag not in _OPTIONAL:
             raise InputError(f"--{flag} is missing; `token-critic train {model} {name} --help` says what it is")
@@ -65,6 +71,22 @@ def main(arguments: list[str]) -> None:
     device = check_device(given.device)
     task, settings = make_task(model, settings, preset, given)
     train(task, Path(given.run), settings.optimizer, settings.training, device, _to_yaml(settings, files))
+
+
+def _dry_run(model: str, name: str, settings: Any, preset: Any, given: Namespace) -> None:
+    """Print what the run would cost. Without --data, sizes are the preset's."""
+    from tokencritic.cli.train_tasks import imagined_task, make_task
+    from tokencritic.training.estimate import estimate, report
+
+    check_positive(given, "ranks")
+    if given.data:
+        task, settings = make_task(model, settings, preset, given)
+    else:
+        task = imagined_task(model, settings, find_preset("generator", name).model, given)
+    training = settings.training
+    known = training.steps is not None or (training.epochs is not None and given.data)
+    steps = training.length(task.num_rows) if known else None
+    print("\n".join(report(estimate(task, training), training, given.ranks, steps)))
 
 
 def _which(arguments: list[str]) -> tuple[str, str]:
