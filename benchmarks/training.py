@@ -82,8 +82,8 @@ def generator_step(size: int) -> Step:
     def step(number: int) -> int:
         seeds = torch.arange(size) + size * number
         loss = generator_loss(generator, tokens, labels, seeds, label_smoothing=SMOOTHING)
-        update(loss.values.mean())
-        return 3 * forward_flops(CONFIG, size, len(loss.values), CONFIG.codebook_size)
+        update(loss.mean)
+        return 3 * forward_flops(CONFIG, size, int(loss.mask.sum()), CONFIG.codebook_size)
 
     return step
 
@@ -140,7 +140,7 @@ class _BareBetween(GeneratorTask):
         tokens, labels, seeds = self.batch(rows, step)
         start = time.perf_counter()
         smoothing = self.objective.label_smoothing
-        self.update(generator_loss(self.other, tokens, labels, seeds, label_smoothing=smoothing).values.mean())
+        self.update(generator_loss(self.other, tokens, labels, seeds, label_smoothing=smoothing).mean)
         self.left = time.perf_counter()
         self.bare_times.append(self.left - start)
         return super().loss(network, rows, step)

@@ -58,8 +58,8 @@ MUTANTS = {
     ),
     "inline critic learns at hidden tokens": (
         "training/losses.py",
-        "logits[~mask].float(), originals[~mask].float()",
-        "logits.float(), originals.float()",
+        "values.masked_fill(mask, 0), logits, originals, ~mask",
+        "values, logits, originals, ~mask",
         "tests/training/test_inline_critic.py",
     ),
     "inline critic re-masks more than its quota": (
@@ -100,8 +100,8 @@ MUTANTS = {
     ),
     "loss on visible tokens too": (
         "training/losses.py",
-        "own.mask_id), labels, mask)\n    targets = tokens[mask]",
-        "own.mask_id), labels).flatten(0, 1)\n    targets = tokens.flatten()",
+        "view(mask.shape).masked_fill(~mask, 0)",
+        "view(mask.shape)",
         "tests/training/test_losses.py",
     ),
     "critic window closed at its end": (
@@ -363,6 +363,30 @@ MUTANTS = {
         "view(-1, candidates).argmax(dim=1)",
         "view(-1, candidates).argmin(dim=1)",
         "tests/sampling/test_rejection.py",
+    ),
+    "the host looks at every step": (
+        "sampling/loop.py",
+        '{step.index}"] = scores.isnan().any()',
+        '{step.index}"] = scores.isnan().any() | (mask.sum().item() < 0)',
+        "tests/sampling/test_on_gpu.py",
+    ),
+    "noise made on the CPU": (
+        "randomness.py",
+        "torch.arange((count + 3) // 4, device=seeds.device)",
+        "torch.arange((count + 3) // 4)",
+        "tests/sampling/test_on_gpu.py",
+    ),
+    "a training step waits for its mask": (
+        "masking.py",
+        'fixed_shapes or mask.device.type != "cpu"',
+        "fixed_shapes",
+        "tests/training/test_on_gpu.py",
+    ),
+    "another shape at each compiled step": (
+        "sampling/propose.py",
+        "most_masked is None or generator.fixed_shapes",
+        "most_masked is None",
+        "tests/sampling/test_compiled.py",
     ),
     "the slope of GELU is off": (
         "models/transformer.py",

@@ -109,11 +109,13 @@ class MaskedGenerator(Part):
     num_tokens, codebook_size: N and K. mask_id: the token that means hidden. num_classes: 0 without classes.
     null_class: whether the label `num_classes` stands for no class, for classifier-free guidance.
     num_features, feature_width: of what `logits_with_features` gives to an inline critic; 0 without.
+    fixed_shapes: always evaluate all positions of all images, as compiled networks want: a new shape is a new graph.
     """
 
     num_tokens: int
     codebook_size: int
     mask_id: int
+    fixed_shapes: bool = False
     num_classes: int = 0
     null_class: bool = False
     num_features: int = 0

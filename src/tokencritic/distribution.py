@@ -97,6 +97,13 @@ def joined(device: str = "cpu") -> Iterator[Ranks]:
             dist.destroy_process_group()
 
 
+def send(tensor: Tensor, device: torch.device) -> Tensor:
+    """A CPU tensor on a device, without waiting until it is there."""
+    if device.type == "cuda":
+        tensor = tensor.pin_memory()  # from pageable memory the copy would not be asynchronous
+    return tensor.to(device, non_blocking=True)
+
+
 def distribute(model: nn.Module, ranks: Ranks, how: Literal["ddp", "fsdp"]) -> nn.Module:
     """Prepare a model for training on several ranks. ddp wraps the model, fsdp shards it in place, block by block."""
     if ranks.size == 1:

@@ -31,6 +31,13 @@ def as_integers(name: str, values: "Tensor") -> "Tensor":
     return values.long()
 
 
+def is_readable(values: "Tensor") -> bool:
+    """Whether looking at values is free: on another device it stalls the queue, while compiling it breaks the graph."""
+    import torch
+
+    return values.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
 def check_range(name: str, values: "Tensor | ndarray", size: int | None) -> None:
     """Raise InputError unless integers are in [0, size), or not negative if the size is None."""
     if 0 in values.shape:

@@ -31,6 +31,7 @@ class _GuidedGenerator(MaskedGenerator):
         self.num_tokens, self.codebook_size = generator.num_tokens, generator.codebook_size
         self.mask_id, self.num_classes = generator.mask_id, generator.num_classes
         self.num_features, self.feature_width = generator.num_features, generator.feature_width
+        self.fixed_shapes = generator.fixed_shapes
 
     def at(self, step: Step) -> MaskedGenerator:
         scale = self.guidance.at(self.schedule.guidance_left(step.done, step.steps))
@@ -44,29 +45,29 @@ class _GuidedGenerator(MaskedGenerator):
         return self.generator.identity()
 
     def __call__(self, masked_tokens: Tensor, labels: Tensor | None, /) -> Tensor:
-        everywhere = torch.ones_like(masked_tokens, dtype=torch.bool)
-        return self.logits_at(masked_tokens, labels, everywhere).unflatten(0, masked_tokens.shape)
+        return self._combined(self.generator(*self._twice(masked_tokens, labels)))
 
     def logits_at(self, masked_tokens: Tensor, labels: Tensor | None, positions: Tensor) -> Tensor:
-        return self._combined(self.generator.logits_at(*self._twice(masked_tokens, labels, positions)))
+        twice = self._twice(masked_tokens, labels)
+        return self._combined(self.generator.logits_at(*twice, torch.cat([positions, positions])))
 
     def logits_with_features(
         self, masked_tokens: Tensor, labels: Tensor | None, positions: Tensor
     ) -> tuple[Tensor, Features]:
         """The features are those of the evaluation with the class."""
-        twice = self._twice(masked_tokens, labels, positions)
-        logits, features = self.generator.logits_with_features(*twice)
+        twice = self._twice(masked_tokens, labels)
+        logits, features = self.generator.logits_with_features(*twice, torch.cat([positions, positions]))
         return self._combined(logits), tuple(both[: len(masked_tokens)] for both in features)
 
     def features(self, masked_tokens: Tensor, labels: Tensor | None) -> Features:
         return self.generator.features(masked_tokens, labels)
 
-    def _twice(self, masked_tokens: Tensor, labels: Tensor | None, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _twice(self, masked_tokens: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
         if labels is None:
             raise InputError(f"guidance is {self.guidance.scale} but labels is None; give one label per image")
         both = torch.cat([labels, torch.full_like(labels, self.num_classes)])
-        return torch.cat([masked_tokens, masked_tokens]), both, torch.cat([positions, positions])
+        return torch.cat([masked_tokens, masked_tokens]), both
 
     def _combined(self, logits: Tensor) -> Tensor:
-        with_class, without = logits.chunk(2)
+        with_class, without = logits.float().chunk(2)
         return without + self.scale * (with_class - without)

@@ -54,6 +54,20 @@ def random_mask(num_masked: int | Sequence[int] | Tensor, uniforms: Tensor) -> T
     return hide_lowest(uniforms, num_masked)
 
 
+def hidden_positions(mask: Tensor, fixed_shapes: bool = False) -> Tensor | None:
+    """Where logits are needed, if the host does not know how many tokens are hidden: the mask, or None for everywhere.
+
+    mask: (b, n) bool. Only the CPU leaves out the visible tokens. Another device would make the host wait for their number
+    at each step, to save a third of the last block and of the head.
+    """
+    return None if fixed_shapes or mask.device.type != "cpu" else mask
+
+
+def all_positions(mask: Tensor) -> Tensor:
+    """Every position in order: (b, n) int64."""
+    return torch.arange(mask.shape[1], device=mask.device).expand(mask.shape)
+
+
 def take(values: Tensor, positions: Tensor) -> Tensor:
     """Return values (b, n, ...) at (b, k) indices -> (b, k, ...), or at a (b, n) bool mask -> (mask.sum(), ...)."""
     if positions.dtype is torch.bool:

@@ -12,6 +12,7 @@ from tokencritic.adapters import as_classifier, as_critic, as_generator, as_toke
 from tokencritic.class_labels import Classes, ClassLabels
 from tokencritic.contracts import FeatureCritic, evaluating
 from tokencritic.cost import relative_costs
+from tokencritic.devices import compile_blocks
 from tokencritic.errors import InputError, check_at_least
 from tokencritic.image_forms import to_images, to_pil
 from tokencritic.pipeline_folder import KINDS
@@ -78,6 +79,25 @@ class ModelParts:
         for part in self.parts.values():
             for network in part.networks:
                 network.to(device=device, dtype=dtype)
+        return self
+
+    def cast(self, dtype: torch.dtype) -> Self:
+        """Move generator and critics to a precision, in place; scores, softmax and samples stay float32.
+
+        Tokenizer and classifier keep theirs: their results are pixels and features, which are compared between runs.
+        """
+        for name in ("generator", "critic", "inline_critic"):
+            for network in self.parts[name].networks if name in self.parts else ():
+                network.to(dtype)
+        return self
+
+    def compile(self, **options: Any) -> Self:
+        """Compile the blocks of the transformers, in place. options: of `torch.compile`.
+
+        Each step then evaluates all tokens, and a batch that is not full is filled up, so that few graphs are made.
+        """
+        compile_blocks(*(network for part in self.parts.values() for network in part.networks), **options)
+        self.generator.fixed_shapes = True
         return self
 
     @property

@@ -160,8 +160,15 @@ class TokenCriticPipeline(ModelParts):
         options["on_step"] = on_step
 
         all_seeds = torch.stack([candidate_seeds(seeds, number) for number in range(settings.candidates)])
+        full = min(batch_size, count * settings.candidates)
 
         def sample_rows(rows: Tensor, numbers: Tensor) -> Tensor:
+            if self.generator.fixed_shapes and on_step is None and (missing := full - len(rows)) > 0:
+                rows, numbers = (torch.cat([some, some[:1].expand(missing)]) for some in (rows, numbers))
+                return sample_full(rows, numbers)[:-missing]
+            return sample_full(rows, numbers)
+
+        def sample_full(rows: Tensor, numbers: Tensor) -> Tensor:
             own = None if labels is None else labels[rows], all_seeds[numbers, rows]
             if given is None:
                 return sample(*parts, *own, **options)
@@ -214,15 +221,13 @@ class TokenCriticPipeline(ModelParts):
         ranker = choose_ranker(settings, self.critic, self.classifier, self.tokenizer.decode)
         if ranker is None:
             return candidates[0]
-        tokens = torch.stack(list(candidates)).to(self.device)
-        kept = best_of(
-            lambda rows, numbers: tokens[numbers, rows],
-            _rank_rows(ranker, labels),
-            tokens.shape[1],
-            len(candidates),
-            batch_size,
-        )
-        return torch.cat(list(kept))
+        tokens = torch.stack(list(candidates))
+
+        def sampled(rows: Tensor, numbers: Tensor) -> Tensor:
+            return tokens[numbers, rows].to(self.device)
+
+        ranks = _rank_rows(ranker, labels)
+        return torch.cat(list(best_of(sampled, ranks, tokens.shape[1], len(candidates), batch_size)))
 
     def _given(
         self, images_or_tokens: Any, class_labels: ClassLabels | None, batch_size: int

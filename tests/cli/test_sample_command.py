@@ -24,7 +24,7 @@ def test_the_sample_file_holds_the_pictures_pixels(pipe, model, tmp_path, capsys
     sampled(model, "--num", 7, "--seed", 3, "--format", "npz", "--out", tmp_path / "file", "--batch_size", 3)
     said, progress = capsys.readouterr()
     assert said.startswith(f"wrote 7 images to {tmp_path / 'file' / 'samples.npz'} in ")
-    assert progress.startswith("sampling: 7 of 7 images")
+    assert "sampling: 7 of 7 images" in progress
     assert [path.name for path in (tmp_path / "file").iterdir()] == ["samples.npz"]
     with np.load(tmp_path / "file" / "samples.npz", allow_pickle=False) as arrays:
         images, labels = arrays["arr_0"], arrays["arr_1"]

@@ -43,10 +43,11 @@ class PatternTask(Task):
             os.kill(os.getpid(), self.number)
         found = generator_loss(network, self.tokens[rows], self.labels[rows], example_seeds(0, step, rows))
         factor = torch.nan if step == self.nan_at else self.scale_at[1] if step == self.scale_at[0] else 1.0
-        return Loss(found.values * factor, {"hidden": found.mask.float().mean()})
+        return Loss(found.values * factor, {"hidden": found.mask.float().mean()}, found.mask)
 
     def validate(self, network, rows):
-        return {"loss": float(self.loss(network, rows, 2**40).values.mean())}
+        loss = self.loss(network, rows, 2**40)
+        return {"loss": float(loss.values.sum() / loss.num_counted())}
 
     def facts(self):
         return {"rows": self.num_rows}

@@ -47,7 +47,8 @@ def test_two_halves_of_a_batch_have_the_losses_of_the_whole():
     task = make_task()
     whole = task.loss(task.model, ROWS, step=2).values
     halves = [task.loss(task.model, ROWS[start::2], step=2).values for start in (0, 1)]
-    assert torch.cat(halves).sort().values.allclose(whole.sort().values, atol=1e-6)
+    for start, half in enumerate(halves):
+        assert half.allclose(whole[start::2], atol=1e-6)
 
 
 def test_validation_uses_the_same_masks_each_time_and_shows_every_label():

@@ -70,13 +70,14 @@ def test_several_fills_hide_fewer_and_fewer_of_the_same_tokens():
 def test_the_loss_is_of_visible_tokens_with_the_odds_of_originals_among_them():
     for value in (0.0, 2.0):
         loss = inline_critic_loss(says(value), FillsIn(), TOKENS, LABELS, SEEDS)
-        assert len(loss.values) == loss.visible.sum()
+        assert not loss.values[~loss.visible].any()
         expected = []
         for visible, original in zip(loss.visible.tolist(), loss.originals.tolist(), strict=True):
             kinds = [kind for kind, shown in zip(original, visible, strict=True) if shown]
             logit = value + math.log((sum(kinds) + 0.5) / (len(kinds) - sum(kinds) + 0.5))
             expected += [math.log1p(math.exp(-logit if kind else logit)) for kind in kinds]
-        assert loss.values.tolist() == pytest.approx(expected, rel=1e-4)
+        assert loss.values[loss.visible].tolist() == pytest.approx(expected, rel=1e-4)
+        assert loss.mean.item() == pytest.approx(sum(expected) / len(expected), rel=1e-4)
 
 
 def test_fillings_have_the_temperature_of_a_sampler_at_that_time():

@@ -102,13 +102,17 @@ def test_a_critic_that_reads_the_mask_is_not_told_the_answer():
     assert (seen[0] & ~loss.mask).float().mean() > 0.1
 
 
-def test_the_generator_learns_hidden_tokens_only():
+@pytest.mark.parametrize("fixed_shapes", [False, True])
+def test_the_generator_learns_hidden_tokens_only(fixed_shapes):
     generator = Generator(TransformerConfig(**SIZES, dropout=0.0))
+    generator.fixed_shapes = fixed_shapes
     loss = generator_loss(generator, TOKENS, LABELS, SEEDS, label_smoothing=0.1)
     masked = TOKENS.masked_fill(loss.mask, generator.mask_id)
     log_p = generator(masked, LABELS).log_softmax(-1)
     expected = -0.9 * log_p.gather(-1, TOKENS[..., None])[..., 0] - 0.1 * log_p.mean(-1)
-    assert loss.values.allclose(expected[loss.mask], atol=1e-5)
+    assert loss.values.allclose(expected * loss.mask, atol=1e-5)
+    assert loss.mean.allclose(expected[loss.mask].mean())
+    assert loss.correct.equal((log_p.argmax(-1) == TOKENS)[loss.mask])
     changed = torch.where(loss.mask, TOKENS, (TOKENS + 1) % 20)
     assert not generator_loss(generator, changed, LABELS, SEEDS).values.equal(loss.values)  # visible tokens are context
 

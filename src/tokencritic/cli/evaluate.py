@@ -9,6 +9,7 @@ from tokencritic.cli.arguments import (
     MODEL_HELP,
     add_model,
     add_settings,
+    check_device,
     load_model,
     make_parser,
     note_untuned,
@@ -141,7 +142,9 @@ def _of_images(given: Namespace, ranks: "Ranks") -> "Found":
     if unused := [*settings_of(given), *(name for name, value in usual.items() if given[name] != value)]:
         raise InputError(f"--{unused[0]} is for models; {given.model} is images")
     images = open_images(given.model, given.num)
-    classifier = TokenCriticPipeline.from_pretrained(given.classifier).classifier if given.classifier else None
+    classifier = None
+    if given.classifier:
+        classifier = TokenCriticPipeline.from_pretrained(given.classifier).to(check_device(given.device)).classifier
     # In colour, so that a grey image among coloured ones does not make a grey reference: it is measured as the others are.
     meter = make_meter(given, ranks, len(images), images.image_size, 3, classifier)
     return {"value": meter([images], "images")}, [f"{len(images)} images of {given.model}"]

@@ -25,6 +25,7 @@ COMMANDS: dict[str, str] = {
     "pack": "include tokens and reference images in a model folder",
     "tokenize": "turn images into token arrays",
     "import": "make a model folder from published checkpoints",
+    "doctor": "print versions, devices and caches, and try what a GPU run needs",
 }
 
 _MODULES = {"import": "import_model"}  # of commands whose name no module can have

@@ -4,7 +4,7 @@ import os
 import sys
 import webbrowser
 
-from tokencritic.cli.arguments import MODEL_HELP, load_model, make_parser, parse
+from tokencritic.cli.arguments import MODEL_HELP, add_device, load_model, make_parser, parse
 
 _TOKEN = "TOKENCRITIC_STUDIO_TOKEN"
 
@@ -26,7 +26,7 @@ def main(arguments: list[str]) -> None:
         "--most_waiting", type=int, default=8, help="runs that wait for their turn; more are told to come later"
     )
     parser.add_argument("--wait_seconds", type=float, default=60.0, help="how long a run waits before it is given up")
-    parser.add_argument("--device", default="cpu")
+    add_device(parser)
     given = parse(parser, arguments)
 
     from tokencritic.studio.limits import Limits

@@ -35,13 +35,14 @@ def main(arguments: list[str]) -> None:
     from tokencritic.pipeline_folder import load_part
 
     source = open_source(given.data, given.split, max_corrupt=given.max_corrupt)
+    device = check_device(given.device)
     tokenizer = pipeline_of(given.model).tokenizer if is_factory(given.model) else load_part(given.model, "tokenizer")
     for network in tokenizer.networks:
-        network.to(check_device(given.device))
+        network.to(device)
     preprocess = Preprocess(tokenizer.image_size, tokenizer.channels, given.crop, given.flip)
     how = {name: given[name] for name in ("crops_per_image", "seed", "batch_size", "workers")}
     job = TokenizeJob(source, tokenizer, Path(given.out), preprocess, **how)
-    with joined(given.device) as ranks:
+    with joined(device) as ranks:
         arrays = job.run(ranks)
         if not ranks.first:
             return

@@ -4,6 +4,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from jsonargparse import Namespace
 
@@ -41,6 +42,25 @@ def make_task(model: str, settings: Any, preset: Any, given: Namespace) -> tuple
     torch.manual_seed(settings.training.seed)  # of the weights
     task = make[model](settings, preset, given)
     return task, dataclasses.replace(settings, model=task.model.config)
+
+
+def imagined_task(model: str, settings: Any, generator: Any, given: Namespace) -> Task:
+    """The task of these settings on tokens that are all 0, to see what it costs. generator: the config of a critic's."""
+    if model in ("tokenizer", "classifier"):
+        raise InputError(f"--data is missing; the cost of a {model} depends on its images")
+    sizes = settings.model if model == "generator" else generator
+    tokens, labels = np.zeros((2, sizes.num_tokens), np.uint16), np.zeros(2, np.int32)
+    names = tuple(map(str, range(sizes.num_classes)))
+    arrays = TokenArrays(tokens, labels, "", sizes.codebook_size, (1, sizes.num_tokens), names, {})
+    if model == "generator":
+        return GeneratorTask(Generator(settings.model), arrays, settings.objective)
+    filling = Generator(generator)
+    if model == "inline-critic":
+        config = dataclasses.replace(settings.model, **sizes_of(arrays), **_features_of(filling))
+        return InlineCriticTask(InlineCritic(config), filling, arrays, settings.objective)
+    from_trunk = given.start == "generator"
+    critic = _critic_from(filling, settings.model, settings.model) if from_trunk else Critic(settings.model)
+    return CriticTask(critic, filling, arrays, settings.objective)
 
 
 def _tokenizer(settings: Any, preset: Any, given: Namespace) -> Task:
@@ -113,11 +133,16 @@ def _inline_critic(settings: Any, preset: Any, given: Namespace) -> Task:
     if not generator.num_features:
         advice = "train a critic for it, or override logits_with_features as MaskedGenerator says"
         raise InputError(f"--generator {given.generator} gives no features for an inline critic; {advice}")
-    sizes = sizes_of(arrays) | {"num_classes": generator.num_classes, "generator": generator.identity()}
-    sizes |= {"num_features": generator.num_features, "feature_width": generator.feature_width}
+    sizes = sizes_of(arrays) | {"num_classes": generator.num_classes} | _features_of(generator)
     config = follow(settings.model, preset.model, sizes, "the generator's")
     model = InlineCritic(config)
     return InlineCriticTask(model, generator, arrays, settings.objective, tokenizer, settings.training.seed)
+
+
+def _features_of(generator: MaskedGenerator) -> dict[str, Any]:
+    """What the config of an inline critic has of its generator."""
+    sizes = {"num_features": generator.num_features, "feature_width": generator.feature_width}
+    return sizes | {"generator": generator.identity()}
 
 
 def _classifier(settings: Any, preset: Any, given: Namespace) -> Task:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from tokencritic.contracts import TokenCritic, Trunk
-from tokencritic.errors import InputError, check_range
+from tokencritic.errors import InputError, check_range, is_readable
 from tokencritic.models.saved import SavedModel
 from tokencritic.models.transformer import TransformerConfig, TransformerTrunk, initialize
 
@@ -65,7 +65,7 @@ class Critic(SavedModel, TokenCritic):
 
         Returns (b, n) logits, higher = more likely an original.
         """
-        if not tokens.is_cuda and not torch.compiler.is_compiling():
+        if is_readable(tokens):
             check_range("tokens", tokens, self.codebook_size)
         if self.reads_mask != (mask is not None):
             raise InputError(f"mask is {'given' if mask is not None else 'None'} but reads_mask is {self.reads_mask}")

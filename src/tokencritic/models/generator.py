@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tokencritic.contracts import Features, MaskedGenerator, Trunk
-from tokencritic.errors import InputError
+from tokencritic.errors import InputError, is_readable
 from tokencritic.models.critic import Critic
 from tokencritic.models.saved import SavedModel
 from tokencritic.models.transformer import TransformerConfig, TransformerTrunk, initialize
@@ -65,7 +65,7 @@ class TrunkGenerator(SavedModel, MaskedGenerator):
         return self.critic_type(self.critic_type.Config(**asdict(trunk.config), **options), trunk).to(self.device)
 
     def _check(self, masked_tokens: Tensor) -> None:
-        if masked_tokens.is_cuda or torch.compiler.is_compiling():
+        if not is_readable(masked_tokens):
             return
         bad = masked_tokens[
             (masked_tokens < 0) | ((masked_tokens >= self.codebook_size) & (masked_tokens != self.mask_id))

@@ -17,7 +17,7 @@ from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
 from tokencritic.contracts import Features, Trunk
-from tokencritic.errors import InputError, check_range
+from tokencritic.errors import InputError, check_range, is_readable
 from tokencritic.masking import take
 
 _EPSILON = 1e-12
@@ -222,7 +222,7 @@ def check_inputs(tokens: Tensor, labels: Tensor | None, num_tokens: int, num_lab
     if labels is None or labels.shape != tokens.shape[:1]:
         got = "None" if labels is None else f"of shape {tuple(labels.shape)}"
         raise InputError(f"labels is {got}; expected one label for each of {len(tokens)} images")
-    if not labels.is_cuda and not torch.compiler.is_compiling():  # on a GPU the look would stall the queue
+    if is_readable(labels):
         check_range("labels", labels, num_labels)
     return labels
 

@@ -55,7 +55,7 @@ def _check_ranks(ranks: Tensor, count: int) -> Tensor:
     if ranks.shape != (count,) or ranks.isnan().any():
         got = f"shape {tuple(ranks.shape)}" if ranks.shape != (count,) else "NaN"
         raise InputError(f"the ranker returned {got} for {count} candidates; expected one number for each")
-    return ranks.double().cpu()
+    return ranks.cpu().double()
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class ClassifierRanker:
             expected = f"({len(tokens)}, classes), with more than {int(labels.max())} classes"
             raise InputError(f"the classifier returned logits of shape {tuple(logits.shape)}; expected {expected}")
         # The logarithm ranks alike; in float64 it tells apart what float32 would round to a probability of 1.
-        return logits.double().log_softmax(dim=1).gather(1, labels.to(logits.device)[:, None])[:, 0]
+        return logits.cpu().double().log_softmax(dim=1).gather(1, labels.cpu()[:, None])[:, 0]
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class CriticRanker:
 
     def __call__(self, tokens: Tensor, labels: Tensor | None) -> Tensor:
         with evaluating(*self.critic.networks):
-            return CriticScorer(self.critic).score(Proposal.given(tokens, labels)).double().mean(dim=1)
+            return CriticScorer(self.critic).score(Proposal.given(tokens, labels)).cpu().double().mean(dim=1)
 
 
 def choose_ranker(

@@ -260,7 +260,7 @@ class HaltonScorer(NamedScorer, name="halton"):
             raise InputError(
                 f"grid is {self.grid} for {num_tokens} tokens; give a height and width whose product that is"
             )
-        ranks = torch.tensor(halton_ranks(*grid), device=proposal.tokens.device)
+        ranks = _ranks_on(grid, proposal.tokens.device)
         if self.roll:
             ranks = (ranks + self.offsets(proposal.seeds, num_tokens)[:, None]) % num_tokens
         return torch.where(proposal.mask, -ranks.float(), torch.inf)
@@ -326,6 +326,12 @@ def windowed(scorer: Scorer, settings: SamplingSettings) -> Scorer:
     if settings.critic_window == (1, 0):
         return scorer
     return WindowScorer(settings.critic_window, scorer, ConfidenceScorer(settings.early_noise), ConfidenceScorer())
+
+
+@lru_cache
+def _ranks_on(grid: Grid, device: torch.device) -> Tensor:
+    """The Halton ranks, (n,) int64. Kept, since each copy to a device would hold up its queue."""
+    return torch.tensor(halton_ranks(*grid), device=device)
 
 
 @lru_cache

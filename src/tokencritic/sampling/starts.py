@@ -4,6 +4,7 @@ What they are given is checked once, here: every message names the argument and 
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from numbers import Integral
 from typing import Any
 
@@ -49,7 +50,7 @@ def sample(
     Returns tokens (b, num_tokens) int64.
     """
     generator, scorer = _parts(generator, scorer)
-    labels = check_labels(generator, labels)
+    labels = _checked_labels(generator, labels)
     if labels is None and isinstance(seeds, Integral):
         raise InputError("labels is None and seeds is one integer; give one seed per image to say how many")
     count = len(seeds) if labels is None else len(labels)  # pyright: ignore[reportArgumentType]
@@ -58,7 +59,7 @@ def sample(
     tokens = torch.full((count, generator.num_tokens), generator.mask_id, device=generator.device)
     free = torch.ones_like(tokens, dtype=torch.bool)
     plan = Plan.make([generator.num_tokens] * count, steps, schedule=find_schedule(schedule))
-    start = Start(tokens, free, free, labels, as_seeds(seeds, count, generator.device), plan)
+    start = _start(tokens, free, free, labels, as_seeds(seeds, count, generator.device), plan)
     return run_loop(generator, scorer, start, temperature, on_step)
 
 
@@ -87,14 +88,15 @@ def refine(
     generator, scorer = _parts(generator, scorer)
     tokens, labels, seeds = _given(generator, tokens, labels, seeds)
     plan = Plan.make([generator.num_tokens] * len(tokens), steps, ratio, find_schedule(schedule))
+    free = torch.ones_like(tokens, dtype=torch.bool)
+    start = _start(tokens, free, free, labels, seeds, plan)
     with evaluating(*generator.networks, *scorer.networks):
-        features = generator.features(tokens, labels) if scorer.needs_features(plan.start) else None
-        given = Proposal.given(tokens, labels, seeds, plan.start, features)
-        free = given.mask
+        features = generator.features(tokens, start.labels) if scorer.needs_features(plan.start) else None
+        given = Proposal.given(tokens, start.labels, seeds, plan.start, features)
         scores, mask = choose(scorer, given, free, plan.start.num_masked)
     if on_step is not None:
         on_step(given, scores, mask)
-    return run_loop(generator, scorer, Start(tokens, mask, free, labels, seeds, plan), temperature, on_step)
+    return run_loop(generator, scorer, replace(start, mask=mask), temperature, on_step)
 
 
 def edit(
@@ -121,11 +123,11 @@ def edit(
         raise InputError(f"region is {got}; expected bool of shape {tuple(tokens.shape)} or {tuple(tokens.shape[-1:])}")
     generator, scorer = _parts(generator, scorer)
     region = region.expand(tokens.shape).to(tokens.device)
+    plan = Plan.make(region.sum(1).tolist(), steps, schedule=find_schedule(schedule))
     tokens = as_integers("tokens", tokens).masked_fill(region, 0)
     tokens, labels, seeds = _given(generator, tokens, labels, seeds)
     region = region.to(generator.device)
-    plan = Plan.make(region.sum(1).tolist(), steps, schedule=find_schedule(schedule))
-    return run_loop(generator, scorer, Start(tokens, region, region, labels, seeds, plan), temperature, on_step)
+    return run_loop(generator, scorer, _start(tokens, region, region, labels, seeds, plan), temperature, on_step)
 
 
 def _parts(generator: Any, scorer: Any) -> tuple[MaskedGenerator, Scorer]:
@@ -134,15 +136,24 @@ def _parts(generator: Any, scorer: Any) -> tuple[MaskedGenerator, Scorer]:
     return generator, scorer
 
 
-def check_labels(generator: MaskedGenerator, labels: Labels) -> Tensor | None:
-    """One label per image, (b,) int64 on the generator's device; None for a generator without classes."""
+def _start(tokens: Tensor, mask: Tensor, free: Tensor, labels: Tensor | None, seeds: Tensor, plan: Plan) -> Start:
+    """A start of the loop on the device of the tokens. labels: on the CPU, where looking for equal ones is free."""
+    if labels is None:
+        return Start(tokens, mask, free, None, seeds, plan)
+    each, which = labels.unique(return_inverse=True)
+    distinct = each.to(tokens.device), which.to(tokens.device)
+    return Start(tokens, mask, free, labels.to(tokens.device), seeds, plan, distinct)
+
+
+def _checked_labels(generator: MaskedGenerator, labels: Labels) -> Tensor | None:
+    """One label per image, (b,) int64 on the CPU; None for a generator without classes."""
     if labels is None:
         if generator.num_classes:
             raise InputError("labels is None but the generator has classes; give one label per image")
         return None
     if len(labels) == 0:
         raise InputError("labels is empty; give at least one image")
-    tensor = as_integers("labels", torch.as_tensor(labels, device=generator.device))
+    tensor = as_integers("labels", torch.as_tensor(labels).cpu())
     if tensor.ndim != 1:
         raise InputError(f"labels has shape {tuple(tensor.shape)}; give one label per image")
     check_range("labels", tensor, generator.num_labels or None)
@@ -152,8 +163,8 @@ def check_labels(generator: MaskedGenerator, labels: Labels) -> Tensor | None:
 def _given(
     generator: MaskedGenerator, tokens: Tensor, labels: Labels, seeds: Seeds
 ) -> tuple[Tensor, Tensor | None, Tensor]:
-    """Complete tokens with their labels, and seeds for resampling them."""
-    tokens, labels = as_integers("tokens", tokens), check_labels(generator, labels)
+    """Complete tokens with their labels, these on the CPU, and seeds for resampling them."""
+    tokens, labels = as_integers("tokens", tokens), _checked_labels(generator, labels)
     if tokens.ndim != 2 or tokens.shape[1] != generator.num_tokens:
         raise InputError(f"tokens has shape {tuple(tokens.shape)}; expected (images, {generator.num_tokens})")
     check_range("tokens", tokens, generator.codebook_size)

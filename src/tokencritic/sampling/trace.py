@@ -47,20 +47,28 @@ class Trace:
 
     @property
     def steps(self) -> list[TraceStep]:
-        """In order, with the images of all batches. Steps that the loop skips because nothing can change are left out."""
+        """In order, with the images of all batches. Steps that the loop skips because nothing can change are left out.
+
+        Tensors stay on their device until they are asked for here, so that watching a run does not hold up its queue.
+        """
         if len({len(batches) for batches in self._batches.values()}) > 1:
             raise InputError("the trace holds runs that do not have the same steps; use one trace for each")
-        return [_join(self._batches[index]) for index in sorted(self._batches)]
+        return [_join([_on_cpu(batch) for batch in self._batches[index]]) for index in sorted(self._batches)]
 
     def __call__(self, proposal: Proposal, scores: Tensor | None, mask: Tensor) -> None:
         step, batches = proposal.step, self._batches.setdefault(proposal.step.index, [])
         room = None if self.most_images is None else self.most_images - sum(len(batch.proposal) for batch in batches)
 
         def kept(values: Tensor) -> Tensor:
-            return values[:room].cpu().clone()  # so that the images left out do not stay in memory
+            return values[:room].clone()  # so that the images left out do not stay in memory
 
         scores = None if scores is None else kept(scores)
         batches.append(TraceStep(step.index, step.time, kept(proposal.tokens), kept(proposal.mask), scores, kept(mask)))
+
+
+def _on_cpu(batch: TraceStep) -> TraceStep:
+    tensors = {name: value.cpu() for name, value in vars(batch).items() if isinstance(value, Tensor)}
+    return replace(batch, **tensors)
 
 
 def _join(batches: list[TraceStep]) -> TraceStep:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tokencritic.contracts import ImageTokenizer
-from tokencritic.errors import InputError, as_integers, check_range
+from tokencritic.errors import InputError, as_integers, check_range, is_readable
 from tokencritic.models.saved import SavedModel
 from tokencritic.tokenizers.quantizer import Quantizer
 
@@ -99,7 +99,7 @@ def checked_images(tokenizer: ImageTokenizer, images: Tensor) -> Tensor:
         raise InputError(f"images has shape {tuple(images.shape)}; expected {right}")
     if not images.is_floating_point():
         raise InputError(f"images is {images.dtype}; expected floats in [0, 1]")
-    if len(images) and not images.is_cuda and not torch.compiler.is_compiling():
+    if len(images) and is_readable(images):
         low, high = (float(x) for x in images.aminmax())
         if not (low >= 0 and high <= 1):
             raise InputError(f"images holds values from {low:.4g} to {high:.4g}; expected floats in [0, 1]")
@@ -111,6 +111,6 @@ def checked_tokens(tokenizer: ImageTokenizer, tokens: Tensor) -> Tensor:
     if tokens.ndim != 2 or tokens.shape[1] != tokenizer.num_tokens:
         raise InputError(f"tokens has shape {tuple(tokens.shape)}; expected (images, {tokenizer.num_tokens})")
     tokens = as_integers("tokens", tokens)
-    if not tokens.is_cuda and not torch.compiler.is_compiling():  # on a GPU the look would stall the queue
+    if is_readable(tokens):
         check_range("tokens", tokens, tokenizer.codebook_size)
     return tokens

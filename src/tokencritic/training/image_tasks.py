@@ -10,6 +10,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from tokencritic.data.transforms import ImageBatches
+from tokencritic.distribution import send
 from tokencritic.errors import InputError, check_at_least
 from tokencritic.fingerprints import with_weights
 from tokencritic.image_forms import to_pil
@@ -122,7 +123,7 @@ class TokenizerTask(Task):
         return self.upkeep.state_dict()
 
     def _images(self, rows: Tensor, step: int | None) -> Tensor:
-        return self.images(rows, step).to(self.upkeep.counts.device)
+        return send(self.images(rows, step), self.upkeep.counts.device)
 
 
 @dataclass(frozen=True)
@@ -161,9 +162,9 @@ class ClassifierTask(Task):
 
     def loss(self, network: nn.Module, rows: Tensor, step: int | None) -> Loss:
         device = self.model.device
-        images, labels = (tensor.to(device) for tensor in self.images.labelled(rows, step))
+        images, labels = (send(tensor, device) for tensor in self.images.labelled(rows, step))
         if self.objective.shift and step is not None:
-            images = shifted(images, example_seeds(self.seed, step, rows).to(device), self.objective.shift)
+            images = shifted(images, example_seeds(self.seed, step, rows), self.objective.shift)
         logits, smoothing = network(images).float(), self.objective.label_smoothing
         values = F.cross_entropy(logits, labels, reduction="none", label_smoothing=smoothing)
         return Loss(values, {"accuracy": logits.argmax(1) == labels})
@@ -176,7 +177,7 @@ def shifted(images: Tensor, seeds: Tensor, most: int) -> Tensor:
     """Shift each image by up to `most` random pixels along each side and fill with black.
 
     images: (b, c, h, w).
-    seeds: (b,) int64.
+    seeds: (b,) int64 on the CPU, wherever the images are, because the host computes the shifts.
     """
     (height, width), choices = images.shape[2:], 2 * most + 1
     down, right = seeds % choices, seeds // choices % choices  # a seed is a hash, so its remainders are random

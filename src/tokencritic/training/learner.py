@@ -1,7 +1,7 @@
 """The learner: a model with its AdamW optimizer and the moving average of its weights. It performs one update."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -10,6 +10,7 @@ from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 
 from tokencritic.contracts import Trunk
+from tokencritic.devices import compile_blocks
 from tokencritic.distribution import Ranks, distribute, local, whole
 from tokencritic.randomness import example_seeds
 from tokencritic.training.settings import OptimizerSettings, TrainingSettings
@@ -42,8 +43,8 @@ class Learner:
         model = task.model.train()
         for trunk in (module for module in model.modules() if isinstance(module, Trunk)):
             trunk.recompute_activations = settings.recompute_activations
-            for block in trunk.blocks if settings.compile else ():
-                block.compile()
+        if settings.compile:
+            compile_blocks(*task.parts)
         self.network = distribute(model, ranks, settings.distribution)
         self.optimizer = make_optimizer(model, optimization)
         own = model.state_dict()  # the model's own tensors, updated in place
@@ -76,7 +77,7 @@ class Learner:
                 loss = self.task.loss(self.network, part, step)
             value = loss.values.float().sum()
             value.backward()
-            total += torch.stack([value.detach(), value.new_tensor(loss.values.numel())])
+            total += torch.stack([value.detach(), loss.num_counted()])
             gathered.append({name: number.detach().float().mean() for name, number in loss.numbers.items()})
         total = self.ranks.total(total)
         gradients = [parameter.grad for parameter in self.network.parameters() if parameter.grad is not None]
@@ -101,8 +102,9 @@ class Learner:
         torch._foreach_lerp_(self._average, self._own, 1 - decay)  # pyright: ignore[reportPrivateImportUsage]
 
     def _precision(self) -> Any:
-        enabled = self.settings.precision == "bfloat16"
-        return torch.autocast(self.ranks.device.type, torch.bfloat16, enabled=enabled)
+        if self.settings.precision == "float32":
+            return nullcontext()
+        return torch.autocast(self.ranks.device.type, torch.bfloat16)
 
     @contextmanager
     def averaged(self) -> Iterator[None]:

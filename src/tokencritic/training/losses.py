@@ -15,7 +15,7 @@ from tokencritic.adapters import as_critic, as_generator
 from tokencritic.contracts import MaskedGenerator, TokenCritic, evaluating
 from tokencritic.distribution import unwrapped
 from tokencritic.errors import InputError, as_integers, check_at_least
-from tokencritic.masking import count_masked, mask_ratio, random_mask
+from tokencritic.masking import count_masked, hidden_positions, mask_ratio, random_mask
 from tokencritic.plan import Step
 from tokencritic.randomness import Use, uniforms
 from tokencritic.sampling.propose import propose
@@ -48,7 +48,7 @@ class CriticLoss:
 class InlineCriticLoss:
     """The inline critic's loss on a batch of partly hidden images.
 
-    values: (m,) float, the unreduced loss at the m visible tokens in row-major order.
+    values: (b, n) float, the unreduced loss, 0 at hidden tokens.
     logits: (b, n) float, the critic's logits.
     originals: (b, n) bool, the targets: True where the token is an original.
     visible: (b, n) bool, True where the loss applies.
@@ -59,21 +59,37 @@ class InlineCriticLoss:
     originals: Tensor
     visible: Tensor
 
+    @property
+    def mean(self) -> Tensor:
+        """Return the mean loss of the visible tokens, a scalar."""
+        return self.values.sum() / self.visible.sum()
+
 
 @dataclass(frozen=True)
 class GeneratorLoss:
-    """The generator's loss at the m hidden tokens of a batch, in row-major order.
+    """The generator's loss on a batch of partly hidden images.
 
-    values: (m,) float, the unreduced loss.
-    logits: (m, codebook_size) float.
-    targets: (m,) int64, the hidden codes.
-    mask: (b, n) bool, True at the m hidden tokens.
+    values: (b, n) float, the unreduced loss, 0 at visible tokens.
+    logits: (m, codebook_size) float at the m hidden tokens in row-major order, or (b, n, codebook_size) at all tokens.
+    targets: (b, n) int64, the codes.
+    mask: (b, n) bool, True at the hidden tokens, where the loss applies.
     """
 
     values: Tensor
     logits: Tensor
     targets: Tensor
     mask: Tensor
+
+    @property
+    def mean(self) -> Tensor:
+        """Return the mean loss of the hidden tokens, a scalar."""
+        return self.values.sum() / self.mask.sum()
+
+    @property
+    def correct(self) -> Tensor:
+        """Return whether the likeliest code is the target, at the m hidden tokens in row-major order: (m,) bool."""
+        likeliest = self.logits.argmax(-1)
+        return (likeliest if likeliest.ndim == 1 else likeliest[self.mask]) == self.targets[self.mask]
 
 
 def training_mask(seeds: Tensor, num_tokens: int) -> Tensor:
@@ -178,8 +194,8 @@ def inline_critic_loss(
         mask = random_mask(num_masked, uniforms(seeds, num_tokens, Use.REMASK))
         features = generator.features(tokens.masked_fill(mask, generator.mask_id), labels)
     logits = critic(features) + _log_odds(originals & ~mask, ~originals & ~mask)
-    values = F.binary_cross_entropy_with_logits(logits[~mask].float(), originals[~mask].float(), reduction="none")
-    return InlineCriticLoss(values, logits, originals, ~mask)
+    values = F.binary_cross_entropy_with_logits(logits.float(), originals.float(), reduction="none")
+    return InlineCriticLoss(values.masked_fill(mask, 0), logits, originals, ~mask)
 
 
 def _heat(temperature: Temperature, progress: Tensor) -> float | Tensor:
@@ -219,11 +235,17 @@ def generator_loss(
         if labels is None or not own.null_class:
             raise InputError(f"drop_label is {drop_label}; expected 0 for a generator without null_class")
         labels = labels.masked_fill(uniforms(seeds, 1, Use.DROP_LABEL)[:, 0] < drop_label, own.num_classes)
+    positions = hidden_positions(mask, own.fixed_shapes)
     # `__call__` instead of `logits_at`, because wrappers for distributed training hook into the call.
-    logits = generator(tokens.masked_fill(mask, own.mask_id), labels, mask)
-    targets = tokens[mask]
-    values = F.cross_entropy(logits.float(), targets, reduction="none", label_smoothing=label_smoothing)
-    return GeneratorLoss(values, logits, targets, mask)
+    logits = generator(tokens.masked_fill(mask, own.mask_id), labels, positions)
+    targets = tokens.flatten() if positions is None else tokens[mask]
+    predicted = logits.float().flatten(0, -2)
+    values = F.cross_entropy(predicted, targets, reduction="none", label_smoothing=label_smoothing)
+    if positions is None:
+        values = values.view(mask.shape).masked_fill(~mask, 0)
+    else:
+        values = values.new_zeros(mask.shape).masked_scatter(mask, values)
+    return GeneratorLoss(values, logits, tokens, mask)
 
 
 def critic_auc(logits: Tensor, originals: Tensor) -> Tensor:

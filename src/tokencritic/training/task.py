@@ -16,10 +16,18 @@ class Loss(NamedTuple):
 
     values: unreduced, any shape. The loop takes the mean over all ranks and accumulated parts.
     numbers: values for the log by name, scalar or unreduced. The loop takes their means.
+    counted: bool, of the shape of the values, True at those of the mean; the others must be 0. None is all.
     """
 
     values: Tensor
     numbers: dict[str, Tensor]
+    counted: Tensor | None = None
+
+    def num_counted(self) -> Tensor:
+        """Return the number of values in the mean: a scalar float on their device, computed without synchronisation."""
+        if self.counted is None:
+            return torch.full((), float(self.values.numel()), device=self.values.device)
+        return self.counted.sum().float()
 
 
 class Task(ABC):
@@ -70,9 +78,9 @@ class Task(ABC):
         rows: (b,) int64.
         """
         parts = [self.loss(network, part, None) for part in rows.split(VALIDATION_BATCH)]
-        gathered = {"loss": [part.values for part in parts]}
-        gathered |= {name: [part.numbers[name] for part in parts] for name in parts[0].numbers}
-        return {name: torch.cat(values).float().mean().item() for name, values in gathered.items()}
+        loss = sum(part.values.float().sum() for part in parts) / sum(part.num_counted() for part in parts)
+        gathered = {name: torch.cat([part.numbers[name] for part in parts]) for name in parts[0].numbers}
+        return {"loss": float(loss), **{name: values.float().mean().item() for name, values in gathered.items()}}
 
     def pictures(self, network: nn.Module) -> dict[str, Image.Image]:
         """Return pictures of the network's output for fixed seeds or examples, by name."""

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from tokencritic.adapters import as_generator
 from tokencritic.contracts import ImageTokenizer, MaskedGenerator, TokenCritic
 from tokencritic.data.tokens import TokenArrays
-from tokencritic.distribution import unwrapped
+from tokencritic.distribution import send, unwrapped
 from tokencritic.errors import InputError, check_at_least
 from tokencritic.image_forms import to_pil
 from tokencritic.models.generator import Generator
@@ -53,7 +53,7 @@ def read_rows(
     tokens = arrays.tokens.view(np.ndarray).take(indices, axis=0)  # faster than indexing a memory map
     seeds = example_seeds(seed, _VALIDATION_STEP if step is None else step, rows)
     numbers = (torch.from_numpy(array.astype(np.int64)) for array in (tokens, arrays.labels.take(indices)))
-    tokens, labels, seeds = (tensor.to(device) for tensor in (*numbers, seeds))
+    tokens, labels, seeds = (send(tensor, device) for tensor in (*numbers, seeds))
     return tokens, labels, seeds
 
 
@@ -153,7 +153,7 @@ class GeneratorTask(TokenTask):
         options = asdict(self.objective) | ({"drop_label": 0.0} if step is None else {})
         found = generator_loss(network, *self.batch(rows, step), **options)
         # Only in validation, because it reads all logits once more.
-        return Loss(found.values, {"accuracy": found.logits.argmax(-1) == found.targets} if step is None else {})
+        return Loss(found.values, {"accuracy": found.correct} if step is None else {}, found.mask)
 
     def sampler(self, model: Any) -> tuple[MaskedGenerator, Scorer]:
         return model, ConfidenceScorer()
@@ -271,7 +271,8 @@ class InlineCriticTask(FillingsTask):
 
     def loss(self, network: nn.Module, rows: Tensor, step: int | None) -> Loss:
         batch = self.batch(rows, step)
-        return Loss(inline_critic_loss(network, self.generator, *batch, **asdict(self.objective)).values, {})
+        found = inline_critic_loss(network, self.generator, *batch, **asdict(self.objective))
+        return Loss(found.values, {}, found.visible)
 
     @torch.no_grad()
     def validate(self, network: nn.Module, rows: Tensor) -> dict[str, float]:
@@ -280,7 +281,7 @@ class InlineCriticTask(FillingsTask):
         found = [inline_critic_loss(network, self.generator, *batch, **asdict(self.objective)) for batch in batches]
         judged = (torch.cat([vars(one)[name] for one in found]) for name in ("logits", "originals", "visible"))
         numbers = {
-            "loss": torch.cat([one.values for one in found]).mean(),
+            "loss": torch.cat([one.values[one.visible] for one in found]).mean(),
             "auc_within_image": critic_auc_within_image(*judged),
         }
         return {name: value.item() for name, value in numbers.items() if value.isfinite()}
