@@ -1,4 +1,4 @@
-"""What happened at each step, recorded on demand."""
+"""Recording of the sampling steps."""
 
 from dataclasses import dataclass, field, replace
 
@@ -11,11 +11,14 @@ from tokencritic.scoring import Proposal
 
 @dataclass(frozen=True)
 class TraceStep:
-    """One step, on the CPU. All tensors are (b, n).
+    """A recorded step. All tensors are (b, n), on the CPU.
 
-    index: the number of the step, 0 for the tokens that refinement is given. time: the paper's t/T when the step begins.
-    proposal: int64, the complete tokens. sampled: bool, those just sampled, which is what was hidden before.
-    scores: float, what the scorer thinks, without noise; None after the last step. hidden: bool, what is hidden next.
+    index: the number of the step; 0 for tokens given to refinement.
+    time: t/T in the paper, before the step.
+    proposal: int64, the complete tokens.
+    sampled: bool, True where the token was hidden before the step and is sampled in it.
+    scores: float, scores without noise; None after the last step.
+    hidden: bool, True where the token is hidden after the step.
     """
 
     index: int
@@ -27,15 +30,15 @@ class TraceStep:
 
     @property
     def remasked(self) -> Tensor:
-        """(b, n) bool: tokens that had been kept before and are hidden now."""
+        """The re-masked tokens: (b, n) bool, True where a visible token is hidden by the step."""
         return self.hidden & ~self.sampled
 
 
 @dataclass
 class Trace:
-    """Pass one as `on_step=` to a sampler or a pipeline.
+    """A recorder of steps, passed as `on_step=` to a sampler or a pipeline. Batches are concatenated.
 
-    Used for several batches of images, it holds the images of all. most_images: keep only the first so many.
+    most_images: record only this many images, at least 1; all by default.
     """
 
     most_images: int | None = None
@@ -47,9 +50,9 @@ class Trace:
 
     @property
     def steps(self) -> list[TraceStep]:
-        """In order, with the images of all batches. Steps that the loop skips because nothing can change are left out."""
+        """The recorded steps in order, with the images of all batches. Steps that the loop skips are missing."""
         if len({len(batches) for batches in self._batches.values()}) > 1:
-            raise InputError("the trace holds runs that do not have the same steps; use one trace for each")
+            raise InputError("the trace holds runs with different steps; use one trace for each")
         return [_join(self._batches[index]) for index in sorted(self._batches)]
 
     def __call__(self, proposal: Proposal, scores: Tensor | None, mask: Tensor) -> None:
@@ -57,14 +60,14 @@ class Trace:
         room = None if self.most_images is None else self.most_images - sum(len(batch.proposal) for batch in batches)
 
         def kept(values: Tensor) -> Tensor:
-            return values[:room].cpu().clone()  # so that the images left out do not stay in memory
+            return values[:room].cpu().clone()  # a view would keep the other images in memory
 
         scores = None if scores is None else kept(scores)
         batches.append(TraceStep(step.index, step.time, kept(proposal.tokens), kept(proposal.mask), scores, kept(mask)))
 
 
 def _join(batches: list[TraceStep]) -> TraceStep:
-    """The same step of several batches as one."""
+    """Concatenate the same step of several batches."""
     first = batches[0]
     if len(batches) == 1:
         return first
