@@ -51,7 +51,7 @@ def test_a_part_without_networks_is_on_the_cpu_in_float32():
     part = Part()
     assert part.networks == ()
     assert (part.device, part.dtype) == (torch.device("cpu"), torch.float32)
-    with pytest.raises(InputError, match="a Part has no fingerprint, by which its results could be kept"):
+    with pytest.raises(InputError, match="a Part has no fingerprint, so its results cannot be cached"):
         part.fingerprint()
 
 
@@ -193,7 +193,7 @@ def test_sizes_are_read_from_attributes_and_must_agree_with_those_given():
     assert generator.dtype == torch.float64
     assert as_generator(generator) is generator
     assert as_generator(TableGenerator()).num_tokens == NUM_TOKENS
-    with pytest.raises(InputError, match="num_tokens is 8 but the generator's is 9"):
+    with pytest.raises(InputError, match="num_tokens is 8; the generator's attribute num_tokens is 9"):
         as_generator(own, num_tokens=8)
     with pytest.raises(InputError, match="the generator has no attribute mask_id; pass mask_id= to as_generator"):
         as_generator(table_logits, num_tokens=NUM_TOKENS, codebook_size=CODES)
@@ -263,7 +263,7 @@ def test_a_null_class_and_ids_are_read_from_attributes():
     [
         ({"null_class": True}, "null_class is true but num_classes is 0"),
         ({"null_class": False, "null_label": 9, "num_classes": 3}, "null_label is 9 but null_class is false"),
-        ({"null_label": 2, "num_classes": 3}, "null_label is 2, one of the classes 0 to 2"),
+        ({"null_label": 2, "num_classes": 3}, "null_label is 2; expected a label outside the classes 0 to 2"),
     ],
 )
 def test_a_null_class_that_cannot_be_is_refused(given, message):

@@ -102,6 +102,6 @@ def test_what_goes_wrong_is_one_line(hub, monkeypatch):
     with pytest.raises(InputError, match="could not be pushed to owner/pets: no route to host"):
         make().push_to_hub("owner/pets")
     foreign = as_generator(lambda tokens, _: torch.zeros(*tokens.shape, 16), num_tokens=4, codebook_size=16, mask_id=16)
-    with pytest.raises(InputError, match="cannot be saved as a part of a pipeline"):
+    with pytest.raises(InputError, match="expected a class of this package to save a pipeline"):
         TokenCriticPipeline(make().tokenizer, foreign).push_to_hub("owner/pets")
     assert not hub.folder.exists()

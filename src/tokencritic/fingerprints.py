@@ -1,4 +1,4 @@
-"""Hashes of networks: what is made with one must not be mixed with what is made with another."""
+"""Hashes of networks, which keep results of different networks apart."""
 
 import hashlib
 import inspect
@@ -8,11 +8,11 @@ from typing import Any
 from torch import nn
 
 _PLAIN = (bool, int, float, str, tuple, type(None))
-_MODE = "training"  # which changes with every evaluation
+_MODE = "training"  # left out, because evaluation changes it
 
 
 def with_weights(digest: Any, module: nn.Module) -> str:
-    """The hash of what a hash has seen and every weight of a module."""
+    """Add every weight of a module to a hash object and return its digest."""
     for name, tensor in sorted(module.state_dict().items()):
         digest.update(name.encode())
         digest.update(tensor.detach().float().cpu().contiguous().numpy().tobytes())
@@ -20,9 +20,9 @@ def with_weights(digest: Any, module: nn.Module) -> str:
 
 
 def network_fingerprint(networks: tuple[nn.Module, ...], source: bool) -> str:
-    """A sha256 of networks whose code is not ours: their weights and plain attributes.
+    """Return the SHA-256 of arbitrary networks: their weights and plain attributes.
 
-    source: also the files that define their classes, so that a change of the code is noticed.
+    source: also hash the source files of their classes, so that the hash changes with the code.
     """
     digest = hashlib.sha256()
     for network in networks:
@@ -37,7 +37,7 @@ def network_fingerprint(networks: tuple[nn.Module, ...], source: bool) -> str:
 
 
 def _source_of(kind: type) -> str:
-    """The file that defines a class; "" for one typed into a session."""
+    """Return the file that defines a class, or "" for a class of an interactive session."""
     try:
         file = inspect.getsourcefile(kind)
     except TypeError:

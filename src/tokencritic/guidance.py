@@ -1,4 +1,4 @@
-"""Classifier-free guidance: a generator seen through a scale, which may change from step to step."""
+"""Classifier-free guidance with a scale that may change over the steps."""
 
 import torch
 from torch import Tensor, nn
@@ -10,21 +10,21 @@ from tokencritic.schedules import PAPER, Guidance, Schedule
 
 
 def guided(generator: MaskedGenerator, guidance: Guidance | float, schedule: Schedule = PAPER) -> MaskedGenerator:
-    """The generator with classifier-free guidance; a number is a constant scale, and 1 is none.
+    """Return the generator with classifier-free guidance.
 
-    schedule: how far guidance is at each step of the loop.
+    guidance: a `Guidance`, or a constant scale; 1 disables guidance.
+    schedule: defines the progress of guidance at each step.
     """
     guidance = guidance if isinstance(guidance, Guidance) else Guidance(guidance)
     if guidance.scale == 1:
         return generator
     if not generator.null_class:
-        scale = guidance.scale
-        raise InputError(f"guidance is {scale} but the generator was made without null_class; only 1 is possible")
+        raise InputError(f"guidance is {guidance.scale}; expected 1 for a generator without null_class")
     return _GuidedGenerator(generator, guidance, schedule, guidance.scale)
 
 
 class _GuidedGenerator(MaskedGenerator):
-    """A generator seen through guidance of a scale w: null + w (class - null), both evaluations in one batch."""
+    """A generator with guided logits null + w (class - null), from one batch with and without the class."""
 
     def __init__(self, generator: MaskedGenerator, guidance: Guidance, schedule: Schedule, scale: float) -> None:
         self.generator, self.guidance, self.schedule, self.scale = generator, guidance, schedule, scale
@@ -54,7 +54,7 @@ class _GuidedGenerator(MaskedGenerator):
     def logits_with_features(
         self, masked_tokens: Tensor, labels: Tensor | None, positions: Tensor
     ) -> tuple[Tensor, Features]:
-        """The features are those of the evaluation with the class."""
+        """Return guided logits and the features of the evaluation with the class."""
         twice = self._twice(masked_tokens, labels)
         logits, features = self.generator.logits_with_features(*twice, torch.cat([positions, positions]))
         return self._combined(logits), tuple(both[: len(masked_tokens)] for both in features)

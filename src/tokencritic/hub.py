@@ -1,4 +1,4 @@
-"""A model folder on the Hugging Face Hub: its card, and the upload."""
+"""Model cards and uploads to the Hugging Face Hub."""
 
 import json
 from pathlib import Path
@@ -11,16 +11,16 @@ from tokencritic.model_parts import ModelParts
 
 CARD = "README.md"
 _TITLES = {
-    "tokenizer": "images to tokens and back",
-    "generator": "fills in hidden tokens",
-    "critic": "says which tokens to resample",
-    "inline_critic": "a head on the generator that says which tokens to resample",
-    "classifier": "for rejection and for features",
+    "tokenizer": "encodes images to tokens and decodes them",
+    "generator": "predicts hidden tokens",
+    "critic": "scores which tokens to resample",
+    "inline_critic": "a head on the generator that scores which tokens to resample",
+    "classifier": "for rejection sampling and features",
 }
 
 
 def model_card(model: ModelParts, repo_id: str, licence: str) -> str:
-    """The text of a model's page: what it is, how to load it, its parts, its settings and its licence."""
+    """Return the text of a model card: summary, usage, parts, default settings and licence."""
     tokenizer, classes, size = model.tokenizer, model.generator.num_classes, model.tokenizer.image_size
     images = f"{size} x {size} images, {tokenizer.num_tokens} tokens of {tokenizer.codebook_size} codes"
     with_classes = f"{classes} classes" if classes else "without classes"
@@ -42,7 +42,7 @@ tags:
 
 # {repo_id.rpartition("/")[2]}
 
-A masked image generator in the form of the Python package `token-critic`: {images}, {with_classes}.
+A masked image generator for the Python package `token-critic`: {images}, {with_classes}.
 
 ```python
 from tokencritic import TokenCriticPipeline
@@ -63,7 +63,7 @@ token-critic sample {repo_id} --num 16 --out samples
 
 ## Settings
 
-By default images are sampled with these settings:
+The default sampling settings:
 
 ```json
 {used}
@@ -76,7 +76,12 @@ Licence of the weights: {licence}. The package `token-critic` is under Apache-2.
 
 
 def push_folder(folder: Path, repo_id: str, card: str, private: bool = False, token: str | None = None) -> str:
-    """Upload a model folder with its card, which is written if the folder has none. Returns the address of the page."""
+    """Upload a model folder and return the URL of its page.
+
+    card: the model card, written if the folder has none.
+    private: create a private repository.
+    token: a Hub token; by default the stored one.
+    """
     if not (folder / CARD).exists():
         write_text(folder / CARD, card)
     try:
@@ -85,9 +90,9 @@ def push_folder(folder: Path, repo_id: str, card: str, private: bool = False, to
             repo_id=repo_id,
             folder_path=folder,
             commit_message="Model by token-critic",
-            ignore_patterns=[".*", "**/.*"],  # what an interrupted write may leave
+            ignore_patterns=[".*", "**/.*"],  # leftovers of interrupted writes
             token=token,
         )
-    except Exception as error:  # its class is another in each version of huggingface_hub
+    except Exception as error:  # the class differs between versions of huggingface_hub
         raise InputError(f"{folder} could not be pushed to {repo_id}: {reason_of(error)}") from error
     return f"https://huggingface.co/{repo_id}"

@@ -1,4 +1,4 @@
-"""The parts of a model as one thing: whether they fit, where they are, and the ways between images, tokens and classes."""
+"""The parts of a model with their checks, device, cost, and conversions between images, tokens and classes."""
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property
@@ -25,12 +25,14 @@ OutputType = Literal["pil", "pt", "np"]
 
 
 class ModelParts:
-    """A tokenizer and a generator, and what else a model has.
+    """A tokenizer and a generator with optional critics and classifier.
 
-    tokenizer, generator, and critic, classifier, inline_critic or None: by the contracts of `contracts.py`, or plain objects
-    that `adapters.py` makes whole. class_names: one per class, or none at all. defaults: how to sample unless a call says
-    otherwise. folder: where the model lies, with what tuning found for it. published: the authors' sampling settings of an
-    imported generator.
+    The parts implement the contracts of `contracts.py`, or are plain objects that `adapters.py` accepts.
+
+    class_names: one name per class, or none.
+    defaults: the default sampling settings.
+    folder: the model folder, which also holds tuned settings.
+    published: the authors' sampling settings of an imported generator.
     """
 
     def __init__(
@@ -58,16 +60,16 @@ class ModelParts:
             if part is not None:
                 _check_size(name, "num_tokens", part.num_tokens, self.tokenizer.num_tokens)
                 _check_size(name, "codebook_size", part.codebook_size, self.tokenizer.codebook_size)
-        Classes(self.generator.num_classes, self.class_names)  # raises what is wrong with the names
+        Classes(self.generator.num_classes, self.class_names)  # checks the names
 
     @property
     def classes(self) -> Classes:
-        """The classes: how many, and how they are called."""
+        """The classes and their names."""
         return Classes(self.generator.num_classes, self.class_names)
 
     @property
     def parts(self) -> dict[str, Any]:
-        """The parts that are there, by name."""
+        """The parts that are not None, by name."""
         return {name: part for name in KINDS if (part := vars(self)[name]) is not None}
 
     @property
@@ -75,7 +77,7 @@ class ModelParts:
         return self.generator.device
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Self:
-        """Move the parts, in place; in half precision scores, softmax and samples stay float32."""
+        """Move the parts in place. In half precision, scores, softmax and sampling stay float32."""
         for part in self.parts.values():
             for network in part.networks:
                 network.to(device=device, dtype=dtype)
@@ -102,29 +104,33 @@ class ModelParts:
 
     @property
     def sampling(self) -> ModelSettings:
-        """The model's settings: its defaults, what tuning found, and how changes join them."""
+        """The sampling settings of the model: its defaults, tuned settings, and changes to them."""
         parts = self.critic is not None, self.folder, self.inline_critic is not None
         return ModelSettings(self.defaults, self.tokenizer.num_tokens, *parts, self.published)
 
     def nfe(self, settings: SamplingSettings, refine_ratio: float | None = None) -> int:
-        """Network evaluations per image, see `SamplingSettings.nfe`."""
+        """Return the network evaluations per image, see `SamplingSettings.nfe`."""
         return settings.nfe(self.tokenizer.num_tokens, self.critic is not None, refine_ratio)
 
     def cost(self, settings: SamplingSettings, refine_ratio: float | None = None) -> float:
-        """FLOPs per image in units of one generator evaluation: the evaluations of all networks, each by its size.
+        """Return the FLOPs per image in units of one generator evaluation.
 
-        A network counts as if it were evaluated at all tokens. Decoding is not counted.
+        Every network evaluation counts as one at all tokens. Decoding is not counted.
         """
         found = settings.evaluations(self.tokenizer.num_tokens, self.critic is not None, refine_ratio)
         return sum(count * self.relative_costs.get(name, 0.0) for name, count in found._asdict().items())
 
     @cached_property
     def relative_costs(self) -> dict[str, float]:
-        """The FLOPs of one evaluation of each network but the tokenizer, by name, in units of the generator's."""
+        """The FLOPs of one evaluation of each network in units of the generator's, by name, without the tokenizer."""
         return relative_costs(self.tokenizer, self.generator, self.critic, self.inline_critic, self.classifier)
 
     def labels(self, class_labels: ClassLabels | None, num_images_per_label: int = 1) -> Tensor | None:
-        """Numbers or names -> (b,) int64, each repeated; None for a model without classes."""
+        """Return the labels (b,) int64 of classes; None for a model without classes.
+
+        class_labels: numbers or names of classes.
+        num_images_per_label: how often each label is repeated, at least 1.
+        """
         check_at_least(1, num_images_per_label=num_images_per_label)
         labels = self.classes.labels(class_labels)
         return None if labels is None else labels.repeat_interleave(num_images_per_label)
@@ -132,9 +138,11 @@ class ModelParts:
     def labels_of(
         self, tokens: Tensor, class_labels: ClassLabels | None, batch_size: int = 64, called: str = "class_labels"
     ) -> Tensor | None:
-        """The classes of given images, tokens (b, n): (b,) int64, or None for a model without classes.
+        """Return the labels (b,) int64 of given images; None for a model without classes.
 
-        class_labels: one per image, or one for all; None asks the pipeline's classifier, if there are several classes.
+        tokens: (b, n) int64.
+        class_labels: one per image, or one for all. None uses the model's classifier if there are several classes.
+        called: the name of the argument in error messages.
         """
         if class_labels is None and self.generator.num_classes > 1:
             return self.classify(tokens, batch_size)
@@ -142,22 +150,29 @@ class ModelParts:
         return labels if labels is None or len(labels) > 1 else labels.expand(len(tokens))
 
     def names(self, labels: Iterable[int] | Tensor | None) -> list[str]:
-        """The classes by name, see `Classes.names_of`."""
+        """Return the names of classes, see `Classes.names_of`."""
         return self.classes.names_of(labels)
 
     def classify(self, tokens: Tensor, batch_size: int = 64) -> Tensor:
-        """tokens: (b, n). The classes that the pipeline's classifier finds likeliest: (b,) int64 on the CPU."""
+        """Return the most likely class of each image by the model's classifier: (b,) int64 on the CPU.
+
+        tokens: (b, n) int64.
+        """
         if self.classifier is None:
-            raise InputError("no classes are given and the model has no classifier to ask; give the images' classes")
+            raise InputError("no classes are given and the model has no classifier; give the images' classes")
         images = self.images(tokens, "pt", batch_size)
         logits = [self.classifier.classify(part) for part in images.split(batch_size)]
         return torch.cat(logits).argmax(dim=1).cpu()
 
     @torch.no_grad()
     def critic_scores(self, tokens: Tensor, labels: Tensor | None, batch_size: int = 64) -> Tensor:
-        """The critic's probability that each token is an original, without noise: (b, n) float on the CPU."""
+        """Return the critic's probability that each token is an original, without noise: (b, n) float on the CPU.
+
+        tokens: (b, n) int64.
+        labels: (b,) int64 or None.
+        """
         if self.critic is None:
-            raise InputError("the model has no critic")
+            raise InputError("the model has no critic; expected one to compute scores")
         scorer, scores = CriticScorer(self.critic), []
         for rows in torch.arange(len(tokens)).split(batch_size):
             their = None if labels is None else labels[rows].to(self.device)
@@ -167,10 +182,10 @@ class ModelParts:
 
     @torch.no_grad()
     def encode(self, images: Any, batch_size: int = 64) -> Tensor:
-        """Images to tokens (b, n) on the CPU.
+        """Encode images to tokens (b, n) int64 on the CPU.
 
-        images: a picture in mode L or RGB, a list of them, or an array uint8 (b, h, w, c), whose middle square is resized; or
-        floats in [0, 1] of the tokenizer's size, an array (b, h, w, c) or a tensor (b, c, h, w).
+        images: PIL images in mode L or RGB, one or a list, or an array uint8 (b, h, w, c). Their centre square is
+        resized. Or floats in [0, 1] of the tokenizer's size: an array (b, h, w, c) or a tensor (b, c, h, w).
         """
         check_at_least(1, batch_size=batch_size)
         parts = to_images(images, self.tokenizer.image_size, self.tokenizer.channels).split(batch_size)
@@ -178,7 +193,7 @@ class ModelParts:
 
     @torch.no_grad()
     def images(self, tokens: Tensor, output_type: OutputType = "pil", batch_size: int = 64) -> Any:
-        """tokens: (b, n). Returns images as `__call__` does."""
+        """Decode tokens (b, n) int64 to images. output_type: as in `TokenCriticPipeline.__call__`."""
         if output_type not in ("pil", "pt", "np"):
             raise InputError(f"output_type is {output_type!r}; choose pil, pt or np")
         images = torch.cat(

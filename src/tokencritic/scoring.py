@@ -1,4 +1,4 @@
-"""What a scorer is given, a `Proposal`, and what it answers. The loop knows scorers by this contract alone."""
+"""The contract between the sampling loop and scorers: a `Proposal` in, scores out."""
 
 from abc import abstractmethod
 from dataclasses import dataclass
@@ -13,19 +13,23 @@ from tokencritic.plan import Step
 from tokencritic.randomness import Use, uniforms
 from tokencritic.schedules import Confidence
 
-COLDEST = 1e-6  # a temperature to divide by, for 0
-_OUTSIDE = Step()  # of a proposal that was not made in the loop
+COLDEST = 1e-6  # replaces temperature 0 in divisions
+_OUTSIDE = Step()  # the step of a proposal that was not made in the loop
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """A complete image as the generator filled it in: what a scorer judges (x-hat_0 in the paper).
+    """A batch of complete images, filled in by the generator, for a scorer to rank (x-hat_0 in the paper).
 
-    tokens: (b, n) int64, nothing hidden. mask: (b, n) bool, True where the token has just been sampled.
-    labels: (b,) int64 or None. seeds: (b,) int64, one random stream per image. step: where in the loop this is.
-    positions, logits: where logits were computed and what they are (see `MaskedGenerator.logits_at`); None for given tokens.
-    temperature: by which the logits were divided to sample.
-    features: of the same evaluation, if the scorer needs them; of given tokens, from one of their own.
+    tokens: (b, n) int64, without hidden tokens.
+    mask: (b, n) bool, True where the token was sampled in this step.
+    labels: (b,) int64 or None.
+    seeds: (b,) int64, one random stream per image.
+    step: the step of the loop.
+    positions: where logits were computed, see `MaskedGenerator.logits_at`; None for given tokens.
+    logits: the logits at these positions; None for given tokens.
+    features: the generator's features if the scorer needs them, else None.
+    temperature: the sampling temperature, a number or (b,).
     """
 
     tokens: Tensor
@@ -47,18 +51,20 @@ class Proposal:
         step: Step = _OUTSIDE,
         features: Features | None = None,
     ) -> "Proposal":
-        """Complete tokens (b, n) that nobody sampled here, all of them to be judged."""
+        """Return a proposal of given tokens (b, n), which were not sampled in the loop. The mask covers all tokens."""
         seeds = torch.zeros(len(tokens), dtype=torch.int64, device=tokens.device) if seeds is None else seeds
         return cls(tokens, torch.ones_like(tokens, dtype=torch.bool), labels, seeds, step, features=features)
 
     def confidence(self, kind: Confidence = "log_prob") -> Tensor:
-        """How sure the generator is of each token just sampled, +inf where the token was visible. (b, n) float32.
+        """Return the generator's confidence in each sampled token: (b, n) float32, +inf where the token was visible.
 
-        kind: "log_prob": log p_theta at temperature 1, MaskGIT's; "tempered_log_prob": that of the distribution which the
-        token was sampled from; "tempered_logit": its logit divided by the temperature.
+        kind: one of these.
+        - "log_prob": log p_theta at temperature 1, as in MaskGIT.
+        - "tempered_log_prob": log p_theta at the sampling temperature.
+        - "tempered_logit": the logit divided by the sampling temperature.
         """
         if self.logits is None or self.positions is None:
-            raise InputError("these tokens were given, not sampled: the generator's confidence in them is not known")
+            raise InputError("the proposal has no logits; confidence is only defined for sampled tokens")
         logits = self.logits.float()
         if kind != "log_prob" and not isinstance(self.temperature, Tensor):
             logits = logits / max(self.temperature, COLDEST)
@@ -70,52 +76,54 @@ class Proposal:
         return torch.where(self.mask, put(kept, self.positions, values), kept)
 
     def selection_uniforms(self) -> Tensor:
-        """This step's uniforms for choosing what to hide: (b, n) float32 in (0, 1)."""
+        """Return this step's uniform noise for choosing the tokens to hide: (b, n) float32 in (0, 1)."""
         return uniforms(self.seeds, self.tokens.shape[1], Use.SELECT, self.step.index)
 
     def selection_gumbel(self) -> Tensor:
-        """This step's standard Gumbel noise for choosing what to hide: (b, n) float32."""
+        """Return this step's standard Gumbel noise for choosing the tokens to hide: (b, n) float32."""
         return -(-self.selection_uniforms().log()).log()
 
 
 class Scorer:
-    """Which tokens to trust. The loop hides the tokens of lowest score, once noise is added.
+    """A ranking of tokens. The loop adds noise to the scores and hides the tokens with the lowest sums.
 
-    Scores are what the scorer thinks and what pictures show; noise is randomness in what is hidden. A scorer that does not
-    revoke at a step scores +inf at tokens that were visible, so that a kept token stays kept.
+    Scores are deterministic and appear in pictures; noise only affects which tokens are hidden. At a step where
+    `revokes` is False, visible tokens score +inf, so that they stay visible.
     """
 
     @property
     def networks(self) -> tuple[nn.Module, ...]:
-        """The torch modules that it calls."""
+        """The torch modules that the scorer calls."""
         return ()
 
     @abstractmethod
     def score(self, proposal: Proposal) -> Tensor:
-        """(b, n) float, higher = more real."""
+        """Return scores (b, n) float, higher = more real."""
 
     def noise(self, proposal: Proposal) -> Tensor | float:
-        """(b, n), added to the scores when tokens are chosen."""
+        """Return the noise (b, n) or 0 that is added to the scores for selection."""
         return 0.0
 
     def revokes(self, step: Step) -> bool:
-        """Whether a visible token may be re-masked at a step."""
+        """Return True if visible tokens may be re-masked at a step."""
         return True
 
     def code_noise(self, step: Step) -> float:
-        """By what the temperature of the sampled codes is multiplied at a step."""
+        """Return the factor of the sampling temperature at a step."""
         return 1.0
 
     def needs_features(self, step: Step) -> bool:
-        """Whether `score` reads the generator's features at a step."""
+        """Return True if `score` reads the generator's features at a step."""
         return False
 
     def select(self, noisy: Tensor, proposal: Proposal, free: Tensor, num_masked: Tensor) -> Tensor:
-        """The mask (b, n) that hides exactly num_masked (b,) tokens of each image.
+        """Return a mask (b, n) bool that hides exactly `num_masked` tokens of each image.
 
-        noisy: (b, n), the scores with their noise, +inf where a token is not free (b, n).
+        noisy: (b, n) float, scores plus noise, +inf where a token is not free.
+        free: (b, n) bool, the tokens that may be hidden.
+        num_masked: (b,) int64.
         """
         return hide_lowest(noisy, num_masked)
 
     def check(self, generator: MaskedGenerator) -> None:
-        """Raises InputError if this scorer cannot judge what the generator makes."""
+        """Raise InputError unless the scorer fits the generator."""

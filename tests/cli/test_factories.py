@@ -307,11 +307,11 @@ def test_what_is_wrong_with_the_rest_is_one_line(run, tmp_path, capsys):
         (*train, "--data", "tokens"): "--start is generator, but this generator has no trunk to start from",
         inline: "--generator own_model_of_the_test:make gives no features for an inline critic; train a critic for it",
         typo: "--generator own_model_of_the_test:mkae: the module own_model_of_the_test has no mkae",
-        ("sample", own, "--critic", tmp_path): "has no critic; expected a run of one",
-        ("sample", own, "--critic", run / "pictures"): "has no critic; expected a run of one",
+        ("sample", own, "--critic", tmp_path): "has no critic; expected a run of a critic",
+        ("sample", own, "--critic", run / "pictures"): "has no critic; expected a run of a critic",
         ("sample", own, "--critic", "fashion-mnist"): "the critic's num_tokens is 196 but the tokenizer's is 4",
         ("sample", own, "--classes", 3): "--classes is ['3'], and the model has no classes; leave it out",
-        ("refine", own, "image.png"): "the model has no critic to say which tokens to refine",
+        ("refine", own, "image.png"): "the model has no critic for refinement",
         ("diagnose", own): "has no critic to diagnose",
         ("evaluate", own): "--reference is missing, and own_model_of_the_test:make includes no reference.npz",
         (
@@ -337,4 +337,4 @@ def test_a_function_has_no_fingerprint_to_keep_results_by(tmp_path, capsys):
     assert call("sample", own[0], "--num", 2, "--steps", 2, "--out", tmp_path / "s") == 0
     capsys.readouterr()
     assert call("evaluate", *own, "--num", 30, "--features", "classifier") == 2
-    assert "the function has no fingerprint, by which its results could be kept" in capsys.readouterr().err
+    assert "the function has no fingerprint, so its results cannot be cached" in capsys.readouterr().err

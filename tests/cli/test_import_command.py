@@ -191,7 +191,7 @@ def test_what_is_wrong_with_the_files_is_one_line(refused, files):
             files / "code.pt",
             "--tokenizer",
             files / "code.pt",
-        ): "it asks for builtins.print",
+        ): "it refers to builtins.print",
         (
             "maskgit",
             *generator,
@@ -310,7 +310,7 @@ def test_the_hub_is_asked_for_what_is_not_here(tmp_path, monkeypatch, refused):
     assert find_weights("--tokenizer", "owner/both").file == hub / "owner/both/pytorch_model.bin"
     assert find_weights("--tokenizer", "owner/both/files/t").file == hub / "owner/both/files/t"
     for place in ("owner/none", "owner/both/files/g"):
-        with pytest.raises(InputError, match=r"--tokenizer: owner/.* as a Hub id it gives no .*: 404 for owner"):
+        with pytest.raises(InputError, match=r"--tokenizer: owner/.* not a Hub id with .*: 404 for owner"):
             find_weights("--tokenizer", place)
     assert call("maskgit", "--generator", GENERATOR, "--tokenizer", "owner/both/files/t", "--out", tmp_path / "m") == 0
 
@@ -324,5 +324,5 @@ def test_the_hub_is_asked_for_what_is_not_here(tmp_path, monkeypatch, refused):
     monkeypatch.setattr(saved, "get_hf_file_metadata", offline)
     monkeypatch.setattr(saved, "hf_hub_download", only_cached)
     error = refused("maskgit", "--generator", GENERATOR, "--tokenizer", "owner/both")
-    assert error.startswith("--tokenizer: owner/both is not a folder, and as a Hub id it gives no model.safetensors: ")
+    assert error.startswith("--tokenizer: owner/both is not a folder, and not a Hub id with model.safetensors: ")
     assert error.endswith("the Hub cannot be reached (no route to host)")

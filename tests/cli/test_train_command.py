@@ -179,7 +179,7 @@ def test_bad_input_is_one_line_that_names_it(place, refused, tmp_path):
         (*model, "--data", place / "images.npz", "--run", run): "images.npz holds no packed tokens",
         critic: "--generator is missing",
         (*critic, "--generator", place / "t"): "has no config.json",
-        (*critic, "--generator", place / "t/tokenizer"): "that is the config of no generator known here",
+        (*critic, "--generator", place / "t/tokenizer"): "expected those of a generator",
         (*critic, "--generator", place / "g", "--model.width", 96): "--model.width is 96 but that of the generator",
         (*critic, "--generator", place / "g", "--model.layers", 3): "--model.layers is 3 but the generator",
         (*critic, "--generator", place / "g", "--start", "middle"): "middle",

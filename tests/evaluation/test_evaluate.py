@@ -383,7 +383,7 @@ def test_bad_input_is_named(world, pipe, make_meter, tmp_path):
     with pytest.raises(InputError, match=r"refinement ratio is 1.5"):
         Refinement(1.5, RANDOM)
     nameless = TokenCriticPipeline(toy.Painter(), world, lambda tokens, labels: tokens)
-    with pytest.raises(InputError, match="has no fingerprint, by which its results could be kept"):
+    with pytest.raises(InputError, match="has no fingerprint, so its results cannot be cached"):
         SampleSets(nameless, tmp_path, 4).of(RANDOM)
 
 

@@ -247,7 +247,7 @@ def test_impossible_sizes_are_named(change, message):
 def test_bad_tokens_and_labels_are_named():
     generator, (tokens, _, _, labels) = MaskBitGenerator(TINY), inputs()
     critic = generator.start_critic()
-    with pytest.raises(InputError, match="masked_tokens holds 9; expected codes from 0 to 7, or mask_id, 8"):
+    with pytest.raises(InputError, match="masked_tokens holds 9; expected codes from 0 to 7 or mask_id 8"):
         generator(tokens * 0 + 9, labels)
     with pytest.raises(InputError, match="tokens holds 8; expected integers from 0 to 7"):
         critic(tokens * 0 + 8, labels)

@@ -80,9 +80,9 @@ def test_a_critic_has_the_first_blocks_the_middle_and_the_last_ones(generator, l
 
 def test_layers_that_the_trunk_does_not_have_are_named(generator):
     for layers in (0, 6):
-        with pytest.raises(InputError, match=f"layers is {layers}; the trunk has 5, give 1 to 5"):
+        with pytest.raises(InputError, match=f"layers is {layers}; expected 1 to 5, the layers of the trunk"):
             generator.start_critic(layers)
-    with pytest.raises(InputError, match="layers is 4; a U-ViT has an odd number"):
+    with pytest.raises(InputError, match="layers is 4; it must be odd"):
         dataclasses.replace(TINY, layers=4)
 
 

@@ -151,7 +151,7 @@ def test_the_ranker_is_the_one_that_settings_name():
         ),
         (
             lambda: ClassifierRanker(as_classifier(torch.clone), torch.clone)(torch.zeros(1, 1), None),
-            "reject_by is classifier, which ranks by the image's class, and there are no classes",
+            "reject_by is classifier, which needs classes, and the model has none",
         ),
     ],
 )

@@ -250,7 +250,7 @@ def test_fitted_settings_are_the_fewest_steps_that_come_nearest_from_below():
             possible = {other.steps: other.nfe(196) for other in others if other.nfe(196) <= nfe}
             assert fitted.nfe(196) == max(possible.values())
             assert fitted.steps == min(steps for steps, needed in possible.items() if needed == fitted.nfe(196))
-    with pytest.raises(InputError, match="nfe is 1; one step of these settings takes 2 already"):
+    with pytest.raises(InputError, match="nfe is 1; expected at least 2, which one step"):
         MODEL.fitted(SamplingSettings("confidence", guidance=2.0), 1)
 
 
@@ -283,7 +283,7 @@ def test_a_damaged_tuning_is_named(tuned_model):
     file = tuning_file(tuned_model.folder, "confidence", 27)
     for content in ({"best": {"stepz": 1}, "models": {}}, {"best": {"steps": 0}, "models": {}}, {"models": {}}):
         file.write_text(json.dumps(content))
-        with pytest.raises(InputError, match=r"tuning-confidence-27\.json is not what tuning wrote"):
+        with pytest.raises(InputError, match=r"tuning-confidence-27\.json is not a tuning file"):
             tuned_model.tuned("confidence", 27)
 
 
@@ -313,12 +313,10 @@ def test_refinement_can_be_judged_by_few():
     assert MODEL.for_refinement(candidates=1) == dataclasses.replace(
         DEFAULTS, steps=9, critic_window=(1.0, 0.0), candidates=1
     )
-    with pytest.raises(
-        InputError, match="sampler is confidence, which knows only tokens it sampled itself; refine with"
-    ):
+    with pytest.raises(InputError, match="sampler is confidence, which cannot score given tokens; refine with"):
         MODEL.for_refinement(sampler="confidence")
     without = dataclasses.replace(MODEL, defaults=SamplingSettings(), has_critic=False)
-    with pytest.raises(InputError, match="the model has no critic to say which tokens to refine"):
+    with pytest.raises(InputError, match="the model has no critic for refinement"):
         without.for_refinement()
     assert without.for_refinement(sampler="halton").steps == 9
 

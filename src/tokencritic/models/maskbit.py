@@ -1,7 +1,8 @@
-"""MaskBit (Weber et al., 2024): a generator of bits. The code of a place is cut into parts, and each part is one token.
+"""MaskBit (Weber et al., 2024): a generator of bit tokens, and its critic.
 
-Tokens stand place by place, token = place * splits + part; part 0 holds the lowest bits. So a part is hidden, sampled and
-scored by itself. The transformer works on places: all parts of a place, as bits, make one vector.
+The code of a place is split into parts. Each part is one token, which is hidden, sampled and scored on its own. Token
+number = place * splits + part, and part 0 holds the lowest bits. The transformer works on places: the bits of all parts
+of a place form one vector.
 """
 
 from dataclasses import dataclass
@@ -22,11 +23,17 @@ _EPSILON = 1e-12
 
 @dataclass(frozen=True)
 class MaskBitConfig:
-    """Sizes; the defaults are those of the published generator of 14 bits for 256 x 256 images.
+    """Sizes of a MaskBit model. The defaults are the published 14-bit generator for 256 x 256 images.
 
-    places: of an image. splits: the parts of a place. bits_per_part: each part has 2 to the power of that as codes.
-    num_classes: the label of that number is the null class. width: numbers in the vector of a place. layers, heads, mlp_width,
-    dropout: as in `TransformerConfig`.
+    places: places per image.
+    splits: parts per place.
+    bits_per_part: bits of a part, which has 2^bits_per_part codes.
+    num_classes: number of classes without the null class, which every model has.
+    width: size of a place's vector.
+    layers: number of blocks.
+    heads: attention heads, which divide the width.
+    mlp_width: hidden size of the MLP.
+    dropout: dropout rate in training, in [0, 1).
     """
 
     places: int = 256
@@ -50,26 +57,26 @@ class MaskBitConfig:
 
     @property
     def codebook_size(self) -> int:
-        """How many codes a part can be. The number itself is the mask token."""
+        """The number of codes of a part, which is also the id of the mask token."""
         return 2**self.bits_per_part
 
     def block_config(self) -> TransformerConfig:
-        """The sizes as `Block` takes them."""
+        """Return the config of a `Block`."""
         return TransformerConfig(
             width=self.width, layers=self.layers, heads=self.heads, mlp_width=self.mlp_width, dropout=self.dropout
         )
 
 
 def part_bits(tokens: Tensor, bits: int) -> Tensor:
-    """Codes (...) of parts -> (..., bits) int64, -1 or +1, the lowest bit first."""
+    """Return the bits of codes (...) as (..., bits) int64, -1 or +1, the lowest bit first."""
     return ((tokens[..., None] >> torch.arange(bits, device=tokens.device)) & 1) * 2 - 1
 
 
 class MaskBitTrunk(Trunk):
     """MaskBit's transformer without its heads.
 
-    The vector of a token is its place's in one of `splits` slots, that of its part, and 0 in the others: `width` numbers, and
-    a linear layer has weights of its own for each part. Whoever can work on places uses `place_vectors` and `place_states`.
+    The vector of a token has `splits` slots. The slot of its part holds the vector of the place, the others are 0. A
+    linear layer thus has separate weights for each part. `place_vectors` and `place_states` return vectors of places.
     """
 
     config: MaskBitConfig
@@ -85,7 +92,7 @@ class MaskBitTrunk(Trunk):
         self.num_classes, self.null_class = config.num_classes, True
         self.bits = nn.Linear(config.splits * config.bits_per_part, config.width)
         self.classes = nn.Embedding(config.num_classes + 1, config.width)
-        self.positions = nn.Embedding(config.places + 1, config.width)  # the class token stands last
+        self.positions = nn.Embedding(config.places + 1, config.width)  # the class token is last
         self.embedding_norm = nn.LayerNorm(config.width, eps=_EPSILON)
         self.dropout = nn.Dropout(config.dropout)
         self.blocks = nn.ModuleList(Block(config.block_config(), exact_gelu=True) for _ in range(config.layers))
@@ -104,30 +111,30 @@ class MaskBitTrunk(Trunk):
         return vectors, self.features(states)
 
     def place_vectors(self, tokens: Tensor, labels: Tensor | None, extra: Tensor | None = None) -> Tensor:
-        """One vector for all parts of a place: (b, places, d)."""
+        """Return one vector per place: (b, places, d)."""
         x = self._embed(tokens, labels, extra)  # b places+1 d
         for block in self.blocks[:-1]:
             x = self._run(block, x)
         return self.read_out(x)
 
     def place_states(self, tokens: Tensor, labels: Tensor | None) -> list[Tensor]:
-        """What enters each block: (b, places + 1, d) each, the class token last."""
+        """Return the input of each block: (b, places + 1, d) each, the class token last."""
         states = [self._embed(tokens, labels)]
         for block in self.blocks[:-1]:
             states.append(self._run(block, states[-1]))
         return states
 
     def features(self, states: list[Tensor]) -> Features:
-        """What `place_states` returned, per token: (b, n, width) each."""
+        """Return the result of `place_states` per token: (b, n, width) each."""
         return tuple(self.per_token(x[:, :-1]) for x in states)
 
     def read_out(self, x: Tensor) -> Tensor:
-        """The last block and the dense read-out: (b, places + 1, d) -> (b, places, d)."""
+        """Apply the last block and the dense readout: (b, places + 1, d) -> (b, places, d)."""
         x = self._run(self.blocks[-1], x)[:, :-1]
         return self.readout_norm(activation(exact_gelu=True)(self.readout(x)))
 
     def per_token(self, x: Tensor) -> Tensor:
-        """Vectors of places (b, places, d), in the slot of each part: (b, n, width)."""
+        """Return vectors of tokens (b, n, width), with the place's vector (b, places, d) in the slot of each part."""
         slots = torch.eye(self.config.splits, dtype=x.dtype, device=x.device)[..., None]  # splits splits 1
         return (x[:, :, None, None] * slots).flatten(3).flatten(1, 2)
 
@@ -153,24 +160,24 @@ class MaskBitTrunk(Trunk):
 
 @dataclass(frozen=True)
 class MaskBitCriticConfig(MaskBitConfig):
-    """The same sizes as a generator's. reads_mask, ratio_conditioned: as in `CriticConfig`."""
+    """Sizes of a MaskBit critic.
+
+    reads_mask, ratio_conditioned: as in `CriticConfig`.
+    """
 
     reads_mask: bool = False
     ratio_conditioned: bool = False
 
 
 class MaskBitCritic(Critic):
-    """MaskBit's transformer with one logit for each part of a place."""
+    """A critic on the trunk of `MaskBitGenerator`, with one logit per token."""
 
     Config = MaskBitCriticConfig
     trunk_type = MaskBitTrunk
 
 
 class MaskBitGenerator(TrunkGenerator):
-    """MaskBit's transformer with a prediction layer over the codes of all parts of a place.
-
-    Logits are computed from the vectors of places: no layer works on the slots of tokens.
-    """
+    """MaskBit's generator. One linear layer predicts the codes of all parts of a place from the place's vector."""
 
     Config = MaskBitConfig
     trunk_type, critic_type = MaskBitTrunk, MaskBitCritic
@@ -197,6 +204,6 @@ class MaskBitGenerator(TrunkGenerator):
         return self.trunk.features(self.trunk.place_states(masked_tokens, labels))
 
     def _logits(self, x: Tensor, positions: Tensor | None) -> Tensor:
-        """Vectors of places (b, places, d) -> logits of tokens (b, n, K), or those at the positions."""
+        """Return logits of tokens (b, n, K), or those at the positions, from vectors of places (b, places, d)."""
         logits = self.prediction(x).unflatten(-1, (self.config.splits, self.codebook_size)).flatten(1, 2)
         return logits if positions is None else take(logits, positions)

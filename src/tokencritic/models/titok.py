@@ -1,4 +1,4 @@
-"""TiTok's generator for 32 and 64 tokens (Yu et al., 2024): a BERT encoder with a head of its own, and its critic."""
+"""TiTok's generator for 32 and 64 tokens (Yu et al., 2024), a BERT encoder with an untied head, and its critic."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,7 +10,7 @@ from tokencritic.models.transformer import TransformerConfig, TransformerTrunk
 
 @dataclass(frozen=True)
 class BertConfig(TransformerConfig):
-    """Sizes; the defaults are the published generator's for 32 tokens. BERT normalises after each sum, always."""
+    """Sizes of a BERT generator. The defaults are the published generator for 32 tokens. Blocks are post-norm."""
 
     num_tokens: int = 32
     codebook_size: int = 4096
@@ -20,14 +20,17 @@ class BertConfig(TransformerConfig):
 
 @dataclass(frozen=True)
 class BertCriticConfig(BertConfig):
-    """The generator's sizes. reads_mask, ratio_conditioned: as in `CriticConfig`."""
+    """Sizes of a BERT critic.
+
+    reads_mask, ratio_conditioned: as in `CriticConfig`.
+    """
 
     reads_mask: bool = False
     ratio_conditioned: bool = False
 
 
 class BertTrunk(TransformerTrunk):
-    """MaskGIT's transformer with the exact GELU and without the dense read-out."""
+    """MaskGIT's transformer with the exact GELU and without the dense readout."""
 
     exact_gelu, has_readout = True, False
 

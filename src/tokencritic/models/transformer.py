@@ -1,8 +1,8 @@
-"""The bidirectional transformer that generator and critic share.
+"""The bidirectional transformer of generator and critic.
 
-By default it is exactly the official MaskGIT architecture: word and learned position embeddings with LayerNorm, blocks
-normalised after each residual sum, tanh GELU, and a dense read-out; LayerNorm's epsilon is 1e-12 throughout. The vocabulary
-is the codes, then the classes, then (with `null_class`) one class that stands for none, then the mask token.
+The default is the official MaskGIT architecture: token and position embeddings with LayerNorm, post-norm blocks, tanh
+GELU, and a dense readout. The epsilon of LayerNorm is 1e-12. The vocabulary is the codes, the classes, the null class if
+there is one, and the mask token, in this order.
 """
 
 import math
@@ -28,13 +28,18 @@ _GELU_PIECE = 2**17
 
 @dataclass(frozen=True)
 class TransformerConfig:
-    """Sizes; the defaults are the paper's generator for 256 x 256 images.
+    """Sizes of a transformer. The defaults are the paper's generator for 256 x 256 images.
 
-    num_tokens: N, tokens of an image. codebook_size: K, the codes a token can be. num_classes: 0 for a model without classes.
-    null_class: also learn a class that stands for none, for classifier-free guidance. width: numbers in the vector of a token.
-    layers: blocks of attention and MLP. heads: of the attention; they share the width. mlp_width: numbers inside the MLP.
-    dropout: in training, the share of numbers that is set to 0. norm_first: normalise before attention and MLP instead of
-    after the sum.
+    num_tokens: N, tokens per image.
+    codebook_size: K, number of codes.
+    num_classes: number of classes; 0 for an unconditional model.
+    null_class: also learn a null class, for classifier-free guidance.
+    width: size of a token's vector.
+    layers: number of blocks.
+    heads: attention heads, which divide the width.
+    mlp_width: hidden size of the MLP.
+    dropout: dropout rate in training, in [0, 1).
+    norm_first: pre-norm instead of post-norm blocks.
     """
 
     num_tokens: int = 256
@@ -55,7 +60,7 @@ class TransformerConfig:
         if self.num_classes < 0:
             raise InputError(f"num_classes is {self.num_classes}; it must be 0 or more")
         if self.null_class and not self.num_classes:
-            raise InputError("null_class is true but num_classes is 0; there is no class to leave out")
+            raise InputError("null_class is true but num_classes is 0; expected at least 1")
         if self.width % self.heads:
             raise InputError(f"width is {self.width}; it must be a multiple of heads, {self.heads}")
         if not 0 <= self.dropout < 1:
@@ -63,7 +68,7 @@ class TransformerConfig:
 
     @property
     def num_labels(self) -> int:
-        """How many labels the model takes: the classes and, last, the null class if there is one."""
+        """The number of labels: the classes and, last, the null class if there is one."""
         return self.num_classes + self.null_class
 
     @property
@@ -76,10 +81,10 @@ class TransformerConfig:
 
 
 class TransformerTrunk(Trunk):
-    """The official MaskGIT's transformer without its heads.
+    """MaskGIT's transformer without its head. Subclasses may change these attributes.
 
-    A subclass may switch: exact_gelu: GELU by the error function in place of its tanh form. has_readout: whether a dense
-    layer, GELU and LayerNorm follow the blocks.
+    exact_gelu: use the exact GELU instead of its tanh approximation.
+    has_readout: a dense layer, GELU and LayerNorm follow the blocks.
     """
 
     exact_gelu: ClassVar[bool] = False
@@ -90,7 +95,7 @@ class TransformerTrunk(Trunk):
         self.config, self.width = config, config.width
         self.num_tokens, self.codebook_size, self.mask_id = config.num_tokens, config.codebook_size, config.mask_id
         self.num_classes, self.null_class = config.num_classes, config.null_class
-        self.prefix = 1 if config.num_classes else 0  # the class token stands in front
+        self.prefix = 1 if config.num_classes else 0  # the class token comes first
         self.words = nn.Embedding(config.vocabulary_size, config.width)
         self.positions = nn.Embedding(self.prefix + config.num_tokens, config.width)
         self.embedding_norm = nn.LayerNorm(config.width, eps=_EPSILON)
@@ -125,7 +130,7 @@ class TransformerTrunk(Trunk):
         # fmt: on
 
     def _read_out(self, x: Tensor, positions: Tensor | None) -> Tensor:
-        """The last block, at the positions alone, and the dense read-out if there is one."""
+        """Apply the last block, only at the positions, and the dense readout if there is one."""
         # fmt: off
         x = self._run(self.blocks[-1], x, self._in_sequence(positions))   # b s d | b k d | m d
         if positions is None:
@@ -149,16 +154,18 @@ class TransformerTrunk(Trunk):
         return tokens if labels is None else torch.cat([labels[:, None] + self.codebook_size, tokens], dim=1)
 
     def _in_sequence(self, positions: Tensor | None) -> Tensor | None:
-        """Positions among the tokens -> positions in the sequence, which the class token may begin."""
+        """Return positions in the sequence, which may start with the class token, from positions of tokens."""
         if positions is None or not self.prefix:
             return positions
         return F.pad(positions, (1, 0)) if positions.dtype is torch.bool else positions + 1
 
 
 class Block(nn.Module):
-    """Self-attention and MLP, each with a residual sum.
+    """A residual block of self-attention and MLP.
 
-    exact_gelu: as in `TransformerTrunk`. qkv_bias: of queries, keys and values. epsilon: LayerNorm's.
+    exact_gelu: as in `TransformerTrunk`.
+    qkv_bias: queries, keys and values have a bias.
+    epsilon: the epsilon of LayerNorm.
     """
 
     def __init__(
@@ -180,7 +187,7 @@ class Block(nn.Module):
         self.mlp_norm = nn.LayerNorm(config.width, eps=epsilon)
 
     def forward(self, x: Tensor, positions: Tensor | None = None) -> Tensor:
-        """x: (b, s, d). With positions, only their vectors are computed: (b, k, d) or (m, d), see `take`."""
+        """Return vectors (b, s, d), or with positions (b, k, d) or (m, d), see `take`. x: (b, s, d)."""
         attended = self._attend(self.attention_norm(x) if self.norm_first else x, positions)  # b s d | b k d | m d
         x = x if positions is None else take(x, positions)
         if self.norm_first:
@@ -192,7 +199,7 @@ class Block(nn.Module):
     def _attend(self, x: Tensor, positions: Tensor | None) -> Tensor:
         width = x.shape[-1]
         # fmt: off
-        if positions is None or positions.dtype is torch.bool:  # a mask leaves ragged rows: choose after the attention
+        if positions is None or positions.dtype is torch.bool:  # rows of a mask are ragged: select after attention
             q, k, v = self.qkv(x).split(width, dim=-1)                                        # b s d, three times
         else:
             bias = (None, None) if self.qkv.bias is None else self.qkv.bias.tensor_split([width])
@@ -212,8 +219,9 @@ class Block(nn.Module):
 
 
 def check_inputs(tokens: Tensor, labels: Tensor | None, num_tokens: int, num_labels: int) -> Tensor | None:
-    """Raises InputError unless tokens are (b, num_tokens) and labels (b,) below num_labels. Returns labels, None if num_labels
-    is 0.
+    """Raise InputError unless tokens are (b, num_tokens) and labels (b,) in [0, num_labels).
+
+    Returns the labels, or None if num_labels is 0.
     """
     if tokens.ndim != 2 or tokens.shape[1] != num_tokens:
         raise InputError(f"tokens has shape {tuple(tokens.shape)}; expected (images, {num_tokens})")
@@ -228,21 +236,21 @@ def check_inputs(tokens: Tensor, labels: Tensor | None, num_tokens: int, num_lab
 
 
 def activation(exact_gelu: bool) -> Callable[[Tensor], Tensor]:
-    """GELU by the error function, or in its tanh form."""
+    """Return the exact GELU or its tanh approximation."""
     return F.gelu if exact_gelu else gelu
 
 
 def gelu(x: Tensor) -> Tensor:
-    """GELU in its tanh form, as the official weights need it.
+    """Compute the tanh approximation of GELU, which the official weights need.
 
-    Without gradients it may overwrite x. On a CPU it can be differentiated once only.
+    Without gradients, x may be overwritten. On a CPU, it can only be differentiated once.
     """
     if x.device.type != "cpu" or x.dtype not in (torch.float32, torch.float64) or torch.compiler.is_compiling():
         return F.gelu(x, approximate="tanh")
     if torch.is_grad_enabled():
         return _Gelu.apply(x)  # pyright: ignore[reportReturnType]
-    # 0.5 x (1 + tanh u) = x sigmoid(2 u). The CPU's sigmoid is three times as fast as its tanh, and small pieces changed
-    # in place stay in the cache: together worth a twentieth of a paper-size forward pass.
+    # 0.5 x (1 + tanh u) = x sigmoid(2 u). On a CPU, sigmoid is three times as fast as tanh, and small pieces that are
+    # changed in place stay in the cache.
     linear = x.new_tensor(_GELU_LINEAR)
     for piece in x.view(-1).split(_GELU_PIECE):
         piece.mul_(torch.addcmul(linear, piece, piece, value=_GELU_CUBIC).mul_(piece).sigmoid_())
@@ -250,7 +258,7 @@ def gelu(x: Tensor) -> Tensor:
 
 
 class _Gelu(torch.autograd.Function):
-    """The same with gradients. The slope is made along with the value and kept in place of x: going back is one product."""
+    """GELU with gradients. Forward saves the slope instead of x, so that backward is one product."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -274,7 +282,7 @@ class _Gelu(torch.autograd.Function):
 
 
 def initialize(module: nn.Module) -> None:
-    """The paper's start: weights from a normal of 0.02 cut off at two deviations, biases 0."""
+    """Initialize a module as in the paper: weights from a normal with std 0.02, truncated at 2 std, and biases 0."""
     if isinstance(module, nn.Linear | nn.Embedding):
         nn.init.trunc_normal_(module.weight, std=0.02, a=-0.04, b=0.04)
         if isinstance(module, nn.Linear) and module.bias is not None:

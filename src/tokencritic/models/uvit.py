@@ -1,7 +1,7 @@
-"""A U-ViT over tokens, TiTok's generator for 128 tokens: pre-norm blocks with long skips, and a critic on its trunk.
+"""TiTok's generator for 128 tokens, a U-ViT with pre-norm blocks and long skip connections, and its critic.
 
-Of 2 m + 1 blocks the first m keep their outputs; each of the last m starts with a linear layer over its input and the latest
-kept output that is not used yet.
+The outputs of the first m of 2 m + 1 blocks are skip connections to the last m blocks, in reverse order. Each of the
+last m blocks starts with a linear layer over its input and its skip connection.
 """
 
 from dataclasses import dataclass, replace
@@ -21,9 +21,9 @@ _EPSILON = 1e-5
 
 @dataclass(frozen=True)
 class UViTConfig(TransformerConfig):
-    """Sizes; the defaults are the published generator's for 128 tokens, which was trained without dropout.
+    """Sizes of a U-ViT. The defaults are the published generator for 128 tokens. Blocks are pre-norm.
 
-    layers: all blocks, an odd number. There is always a null class, and norms come before attention and MLP.
+    layers: number of blocks, odd.
     """
 
     num_tokens: int = 128
@@ -38,19 +38,22 @@ class UViTConfig(TransformerConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.layers % 2 == 0:
-            raise InputError(f"layers is {self.layers}; a U-ViT has an odd number of blocks, the middle one included")
+            raise InputError(f"layers is {self.layers}; it must be odd")
 
 
 @dataclass(frozen=True)
 class UViTCriticConfig(UViTConfig):
-    """The generator's sizes. reads_mask, ratio_conditioned: as in `CriticConfig`."""
+    """Sizes of a U-ViT critic.
+
+    reads_mask, ratio_conditioned: as in `CriticConfig`.
+    """
 
     reads_mask: bool = False
     ratio_conditioned: bool = False
 
 
 class UViTTrunk(TransformerTrunk):
-    """Embeddings without a norm, the blocks in running order, and one norm at the end."""
+    """The U-ViT without its head: embeddings without a norm, the blocks in order, and a final norm."""
 
     exact_gelu, has_readout = True, False
     config: UViTConfig
@@ -66,20 +69,20 @@ class UViTTrunk(TransformerTrunk):
         return self._vectors(self._embed(tokens, labels, extra), positions, None)
 
     def with_features(self, tokens: Tensor, labels: Tensor | None, positions: Tensor) -> tuple[Tensor, Features]:
-        """The vectors, and what enters each block, before it is joined with a kept output."""
+        """Return the vectors and the input of each block, before the skip connection."""
         entered: list[Tensor] = []
         vectors = self._vectors(self._embed(tokens, labels), positions, entered)
         return vectors, tuple(x[:, self.prefix :] for x in entered)
 
     def first_layers(self, layers: int, dropout: float) -> "UViTTrunk":
-        """A copy of at most `layers` blocks, cut symmetrically so that every skip keeps both its ends.
+        """Return a copy of at most `layers` blocks: the first, the middle and the last ones.
 
-        It has the first blocks, the middle one, and the last blocks, which take the outputs of the first. Their number is
-        odd: an even `layers` leaves out one more.
+        The selection is symmetric, so that every skip connection keeps both ends. The number of blocks is odd: an even
+        `layers` keeps one block less.
         """
         most = self.config.layers
         if not 1 <= layers <= most:
-            raise InputError(f"layers is {layers}; the trunk has {most}, give 1 to {most}")
+            raise InputError(f"layers is {layers}; expected 1 to {most}, the layers of the trunk")
         half = (layers - 1) // 2
         kept = [*range(half), most // 2, *range(most - half, most)]
         trunk = UViTTrunk(replace(self.config, layers=len(kept), dropout=dropout)).to(next(self.parameters()))
@@ -89,7 +92,7 @@ class UViTTrunk(TransformerTrunk):
         return trunk
 
     def _vectors(self, x: Tensor, positions: Tensor | None, entered: list[Tensor] | None) -> Tensor:
-        """Through all blocks, the last one at the positions alone, and the norm. entered: is given what enters each block."""
+        """Apply all blocks, the last one only at the positions, and the norm. entered: collects the blocks' inputs."""
         kept: list[Tensor] = []
         middle, last = len(self.blocks) // 2, len(self.blocks) - 1
         for index, block in enumerate(self.blocks):
@@ -108,14 +111,18 @@ class UViTTrunk(TransformerTrunk):
 
 
 class UViTBlock(Block):
-    """A pre-norm block without bias of queries, keys and values. joins: it starts by joining x with a kept output."""
+    """A pre-norm block without bias of queries, keys and values. joins: the block has a skip connection."""
 
     def __init__(self, config: UViTConfig, joins: bool) -> None:
         super().__init__(config, exact_gelu=True, qkv_bias=False, epsilon=_EPSILON)
         self.join = nn.Linear(2 * config.width, config.width) if joins else None
 
     def forward(self, x: Tensor, positions: Tensor | None = None, kept: Tensor | None = None) -> Tensor:
-        """x, kept: (b, s, d); kept: the output of an earlier block, if the block joins. positions: as in `Block`."""
+        """Return vectors as `Block` does.
+
+        x: (b, s, d).
+        kept: (b, s, d), the skip connection; only if the block has one.
+        """
         if self.join is not None:
             assert kept is not None
             x = self.join(torch.cat([x, kept], dim=-1))

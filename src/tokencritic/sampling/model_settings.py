@@ -1,4 +1,4 @@
-"""The settings of one model: its defaults, what tuning found, and how a caller's changes join them. Needs no torch."""
+"""The sampling settings of a model: defaults, tuned settings and a caller's changes. Importable without torch."""
 
 import dataclasses
 import math
@@ -14,15 +14,19 @@ from tokencritic.sampling.samplers import SAMPLERS
 from tokencritic.sampling.settings import GUIDANCE, SamplingSettings
 
 REFINING: dict[str, Any] = {"steps": 9, "critic_window": (1.0, 0.0)}
-# What a caller's change of sampler leaves as it is: the rest is what suits one sampler and harms another.
+# Defaults that stay when a caller changes the sampler. The other settings suit only the sampler they were chosen for.
 _RANKING = ("candidates", "reject_by")
 _SHARED = ("steps", *_RANKING, *GUIDANCE)
-Spent = Callable[[SamplingSettings], float]  # what settings are budgeted by in place of NFE
+Spent = Callable[[SamplingSettings], float]  # a budget other than NFE, such as the cost
 
 
 @dataclass(frozen=True)
 class Tuned:
-    """What tuning found best for a sampler. nfe: at which. models: fingerprints of the parts it was tuned for, by name."""
+    """The best settings that tuning found for a sampler.
+
+    nfe: the NFE of the tuning.
+    models: the fingerprints of the tuned model's parts, by name.
+    """
 
     settings: SamplingSettings
     nfe: int
@@ -30,16 +34,17 @@ class Tuned:
 
 
 def tuning_file(folder: Path, sampler: str, nfe: int) -> Path:
-    """Where the trials of a tuning lie."""
+    """Return the file of a tuning's trials."""
     return folder / f"tuning-{sampler}-{nfe}.json"
 
 
 @dataclass(frozen=True)
 class ModelSettings:
-    """The settings of one model: its defaults, what tuning found, and how a caller's changes join them.
+    """The sampling settings of a model: defaults, tuned settings and a caller's changes.
 
-    folder: where the files of tuning lie, None for a model that has no folder. published: the authors' settings of an imported
-    generator, for the sampler that they name.
+    num_tokens: N, tokens per image.
+    folder: the folder of the tuning files; None for a model without a folder.
+    published: the authors' settings of an imported generator, for their sampler.
     """
 
     defaults: SamplingSettings
@@ -50,12 +55,11 @@ class ModelSettings:
     published: SamplingSettings | None = None
 
     def changed(self, **changes: Any) -> SamplingSettings:
-        """The model's defaults with some settings changed.
+        """Return the model's defaults with some settings changed.
 
-        What suits one sampler harms another, so another one than the default has none of its temperature, noise and schedule.
-        It has what tuning found at the nearest NFE, else its published settings, with the model's guidance. Random
-        re-masking in place of the critic keeps them: it is the control. The default critic window is widened where it
-        contains none of the caller's steps.
+        The defaults suit one sampler. Another sampler gets its tuned settings at the nearest NFE, else the published
+        ones, else those of `SamplingSettings` with the model's steps and guidance. Random re-masking, as the control,
+        keeps the critic's. The default critic window is widened if it contains none of the steps.
         """
         _check_names(changes)
         changed = dataclasses.replace(self.defaults, **changes)
@@ -73,29 +77,31 @@ class ModelSettings:
         return changed if "critic_window" in changes else self.opened(changed)
 
     def opened(self, settings: SamplingSettings) -> SamplingSettings:
-        """The settings with the critic window widened, if it contains no step, until it contains one."""
+        """Return the settings, with a critic window that is widened to contain a step if it contains none."""
         return settings.with_open_window(self.num_tokens) if settings.row(self.has_critic).revokes else settings
 
     def for_refinement(self, **changes: Any) -> SamplingSettings:
-        """The model's defaults for refinement: 9 steps, and the critic active from first to last unless changed."""
+        """Return the model's defaults for refinement, changed. By default the critic is active at all of 9 steps."""
         _check_names(changes)
         sampler = changes.get("sampler")
         if sampler in SAMPLERS and not SAMPLERS[sampler].refines:
             able = ", ".join(row.name for row in SAMPLERS.values() if row.refines)
-            raise InputError(f"sampler is {sampler}, which knows only tokens it sampled itself; refine with {able}")
+            raise InputError(f"sampler is {sampler}, which cannot score given tokens; refine with one of {able}")
         if not (self.has_critic or self.has_inline_critic) and sampler is None:
-            raise InputError("the model has no critic to say which tokens to refine")
+            raise InputError("the model has no critic for refinement; choose a sampler, such as random-remask")
         check_window(window := changes.get("critic_window", (1, 0)))
         if window[0] != 1:
+            got = changes["critic_window"]
             raise InputError(
-                f"critic_window is {changes['critic_window']}; refinement starts with the critic: start at 1"
+                f"critic_window is {got}; expected a start of 1, because refinement starts with the critic"
             )
         judge = sampler or ("critic" if self.has_critic else "inline")
         return self.changed(**{**REFINING, **changes, "sampler": judge})
 
     def for_sampler(self, sampler: str, spent: Spent | None = None) -> SamplingSettings:
-        """What suits a sampler, without rejection: the defaults for the sampler that they are made for; for another what
-        `at_nfe` finds at the NFE of those defaults, or at what they spend, rounded up in favour of the other.
+        """Return the settings of a sampler without rejection: the defaults for the default sampler, else `at_nfe`.
+
+        spent: the budget of `at_nfe`, as in `fitted`. Its value is that of the defaults, rounded up in favour of the other.
         """
         plain = self.changed(candidates=1)
         if sampler == plain.row(self.has_critic).name:
@@ -104,34 +110,33 @@ class ModelSettings:
         return self.at_nfe(sampler, math.ceil(most), spent)
 
     def at_nfe(self, sampler: str, nfe: float, spent: Spent | None = None) -> SamplingSettings:
-        """The settings of a sampler at an NFE: those that tuning found best where it was run, else the model's own.
+        """Return the settings of a sampler at an NFE: tuned settings if there are any, else the model's.
 
-        spent: see `fitted`.
+        spent: as in `fitted`.
         """
         found = self.tuned(sampler, nfe)
         settings = self.changed(sampler=sampler) if found is None else found.settings
         return self.fitted(dataclasses.replace(settings, sampler=sampler, candidates=1), nfe, spent)
 
     def fitted(self, settings: SamplingSettings, nfe: float, spent: Spent | None = None) -> SamplingSettings:
-        """The settings with the fewest steps that come nearest to an NFE from below, and an open critic window.
+        """Return the settings with as many steps as an NFE allows, and a critic window that contains a step.
 
-        spent: what else is to come nearest to it, such as the cost.
+        spent: a budget other than NFE, such as the cost; `nfe` is then its limit.
         """
         spent = spent or (lambda one: one.nfe(self.num_tokens, self.has_critic))
         best, most = None, 0.0
-        for steps in range(
-            1, 2 * math.ceil(nfe) + 1
-        ):  # some samplers skip steps, and take more of them than evaluations
+        # Some samplers skip steps, so the number of steps can exceed the NFE.
+        for steps in range(1, 2 * math.ceil(nfe) + 1):
             tried = self.opened(dataclasses.replace(settings, steps=steps))
             if most < (needed := spent(tried)) <= nfe:
                 best, most = tried, needed
         if best is None:
             least = spent(dataclasses.replace(settings, steps=1))
-            raise InputError(f"nfe is {nfe:g}; one step of these settings takes {least:g} already")
+            raise InputError(f"nfe is {nfe:g}; expected at least {least:g}, which one step of these settings needs")
         return best
 
     def tuned(self, sampler: str, nfe: float) -> Tuned | None:
-        """What tuning found best for a sampler at this NFE, else at the nearest one; None without any."""
+        """Return the tuned settings of a sampler at the nearest NFE; None without any."""
         files: Iterable[Path] = () if self.folder is None else self.folder.glob(f"tuning-{sampler}-*.json")
         by_nfe = {int(n): file for file in files if (n := file.stem.rsplit("-", maxsplit=1)[1]).isdecimal()}
         if not by_nfe:
@@ -142,14 +147,14 @@ class ModelSettings:
             found = read_json(file)
             return Tuned(SamplingSettings(**found["best"]), nearest, dict(found["models"]))
         except (KeyError, TypeError, ValueError) as error:
-            raise InputError(f"{file} is not what tuning wrote: {error}") from error
+            raise InputError(f"{file} is not a tuning file: {error}") from error
 
 
 def untuned_critic(defaults: SamplingSettings) -> SamplingSettings:
-    """Settings for a critic of unknown strength, with the steps and guidance of the model's defaults.
+    """Return settings for a critic of unknown quality, with the steps and guidance of the model's defaults.
 
-    The critic chooses late and with much noise: a weak critic then harms little. With the paper's settings it would collapse
-    to uniform images.
+    The critic window is late and the noise strong, so that a weak critic does little harm. With the paper's settings it
+    collapses to uniform images.
     """
     shared = {name: vars(defaults)[name] for name in _SHARED}
     late = {"noise_kind": "gumbel", "selection_noise": 3.4, "critic_window": (0.53, 0.0)}

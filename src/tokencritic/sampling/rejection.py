@@ -1,7 +1,6 @@
-"""Rejection sampling (the paper's Table 2): sample several candidates for each image and keep the best.
+"""Rejection sampling (the paper's Table 2): sample several candidates per image and keep the best.
 
-A ranker says which is best: the classifier's probability of the image's class, as in the paper, or the critic's own mean
-score, which needs no classifier.
+Candidates are ranked by the classifier's probability of the class, as in the paper, or by the critic's mean score.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,24 +16,26 @@ from tokencritic.sampling.settings import SamplingSettings
 from tokencritic.scoring import Proposal
 
 SampleRows = Callable[[Tensor, Tensor], Tensor]
-"""Samples candidates: rows (b,), the numbers of their images, and which candidate of its image each is, (b,) -> (b, n)."""
+"""A function that samples candidates: image numbers (b,) and candidate numbers (b,) -> tokens (b, n)."""
 
 RankRows = Callable[[Tensor, Tensor], Tensor]
-"""Ranks candidates: their tokens (b, n), and rows (b,), the numbers of their images -> (b,), higher = better."""
+"""A function that ranks candidates: tokens (b, n) and image numbers (b,) -> (b,), higher = better."""
 
 Ranker = Callable[[Tensor, Tensor | None], Tensor]
-"""Ranks images: complete tokens (b, n) and labels (b,) or None -> (b,), higher = better, each image judged by itself."""
+"""A function that ranks images independently: tokens (b, n) and labels (b,) or None -> (b,), higher = better."""
 
 
 @torch.no_grad()
 def best_of(
     sample_rows: SampleRows, rank_rows: RankRows | None, count: int, candidates: int, batch_size: int
 ) -> Iterator[Tensor]:
-    """For each image the best of `candidates` samples, the first of equals, in batches of tokens (b, n) on the CPU.
+    """Yield the best candidate of each image, the first of equals, in batches of tokens (b, n) on the CPU.
 
-    sample_rows: a candidate's tokens must depend on its row and number alone. rank_rows: None if there is one candidate.
-    count: of images. batch_size: how many candidates are sampled and ranked at a time; it changes no result.
-    Memory holds `batch_size` candidates, or all those of one image.
+    sample_rows: samples candidates. Tokens may only depend on the image number and the candidate number.
+    rank_rows: ranks candidates; may be None for one candidate.
+    count: the number of images.
+    candidates: candidates per image, at least 1.
+    batch_size: candidates sampled and ranked in parallel; does not change the result.
     """
     check_at_least(1, candidates=candidates, batch_size=batch_size)
     if rank_rows is None and candidates > 1:
@@ -60,14 +61,17 @@ def _check_ranks(ranks: Tensor, count: int) -> Tensor:
 
 @dataclass(frozen=True)
 class ClassifierRanker:
-    """The classifier's probability of the image's class. decode: tokens (b, n) -> images (b, c, h, w) in [0, 1]."""
+    """A ranker by the classifier's probability of the image's class.
+
+    decode: a function from tokens (b, n) to images (b, c, h, w) in [0, 1].
+    """
 
     classifier: ImageClassifier
     decode: Callable[[Tensor], Tensor]
 
     def __call__(self, tokens: Tensor, labels: Tensor | None) -> Tensor:
         if labels is None:
-            raise InputError("reject_by is classifier, which ranks by the image's class, and there are no classes")
+            raise InputError("reject_by is classifier, which needs classes, and the model has none; choose critic")
         logits = self.classifier.classify(self.decode(tokens))
         if logits.ndim != 2 or len(logits) != len(tokens) or logits.shape[1] <= int(labels.max()):
             expected = f"({len(tokens)}, classes), with more than {int(labels.max())} classes"
@@ -78,7 +82,7 @@ class ClassifierRanker:
 
 @dataclass(frozen=True)
 class CriticRanker:
-    """The mean over tokens of the critic's probability of being real, given the image's class."""
+    """A ranker by the critic's probability that a token is an original, averaged over tokens."""
 
     critic: TokenCritic
 
@@ -93,7 +97,7 @@ def choose_ranker(
     classifier: ImageClassifier | None,
     decode: Callable[[Tensor], Tensor],
 ) -> Ranker | None:
-    """The ranker that the settings name, from a model's parts; None where there is nothing to choose."""
+    """Return the ranker that the settings name; None for one candidate."""
     if settings.candidates == 1:
         return None
     if settings.reject_by == "critic" and critic is not None:
@@ -101,4 +105,4 @@ def choose_ranker(
     if settings.reject_by == "classifier" and classifier is not None:
         return ClassifierRanker(classifier, decode)
     why = f"candidates is {settings.candidates} and reject_by is {settings.reject_by}, but the model has none"
-    raise InputError(f"{why}; choose the other, or from Python give a classifier as reject_with")
+    raise InputError(f"{why}; choose the other, or pass a classifier as reject_with in Python")

@@ -1,4 +1,4 @@
-"""How to sample: the settings as one value, and how a model's own settings resolve. Importable without torch."""
+"""Sampling settings, their checks, and the network evaluations that they need. Importable without torch."""
 
 import dataclasses
 import math
@@ -15,30 +15,33 @@ from tokencritic.schedules import SCHEDULES, Guidance, GuidanceSchedule, find_sc
 Temperature = float | tuple[float, float]
 NoiseKind = Literal["uniform", "gumbel"]
 RejectBy = Literal["classifier", "critic"]
-REFINEMENT_RATIO = 0.6  # the paper's share of tokens that refinement hides first
-
-
-GUIDANCE = ("guidance", "guidance_schedule", "guidance_power")  # the settings of guidance
+REFINEMENT_RATIO = 0.6  # the share of tokens hidden at the start of refinement, as in the paper
+GUIDANCE = ("guidance", "guidance_schedule", "guidance_power")
 
 
 @dataclass(frozen=True)
 class SamplingSettings:
-    """How to sample.
+    """Sampling settings.
 
-    sampler: a name of `SAMPLERS`; None is the critic where the model has one, else the generator's confidence. steps: how
-    many, T in the paper. schedule: a name of `SCHEDULES`: how many tokens stay hidden after each step, and how the
-    numbers below run over the steps; "paper" is this paper's, the others are of published generators. temperature: of the
-    sampled codes, one number or (start, end) for T(t) = (start - end) t/T + end; 0 is greedy. selection_noise: randomness
-    in which tokens are kept, K in the paper; None is the sampler's default. noise_kind: of the critic: "uniform" on the
-    probability, annealed, as in the paper, or "gumbel" on the logit, constant. critic_window: (start, end), the critic is
-    active for t/T in (end, start]; the generator's confidence chooses before and after. early_noise: selection noise of
-    confidence before the window. remask_quota: of the inline critic, which share of the visible tokens it re-masks, times
-    that of the tokens still hidden. remask_noise: Gumbel noise on the inline critic's logits. halton_roll: each image's
-    Halton order starts at a random place. guidance: classifier-free guidance scale s for logits null + s (class - null),
-    1 is none. guidance_schedule: the scale is constant, or grows from 1 with the share x of the steps done: linear, or
-    cosine, as (1 - cos(pi x^p)) / 2. guidance_power: p of the cosine. candidates: images sampled for each that is kept
-    (rejection); the paper's acceptance rate is 1 / candidates. reject_by: keep the candidate whose class the classifier
-    finds likeliest, or the one that the critic trusts most.
+    sampler: a name of `SAMPLERS`; by default the critic if the model has one, else the generator's confidence.
+    steps: number of steps, T in the paper.
+    schedule: a name of `SCHEDULES`, which defines hidden tokens, temperature, noise and guidance over the steps.
+    temperature: sampling temperature, one number, or (start, end) for (start - end) t/T + end; 0 is greedy.
+    selection_noise: scale of the noise on the scores, K in the paper; by default the sampler's.
+    noise_kind: noise of the critic, "uniform" on the probability, annealed, as in the paper, or "gumbel" on the logit,
+    constant.
+    critic_window: (start, end), the critic is active for t/T in (end, start]; otherwise the generator's confidence is.
+    early_noise: selection noise of confidence before the critic window.
+    remask_quota: share of visible tokens, in [0, 1], that the inline critic re-masks, times the share of hidden tokens.
+    remask_noise: scale of the Gumbel noise on the inline critic's logits.
+    halton_roll: start each image's Halton order at a random position.
+    guidance: classifier-free guidance scale s for logits null + s (class - null); 1 disables it.
+    guidance_schedule: constant scale, or growth from 1 with the share x of finished steps, linear or as
+    (1 - cos(pi x^p)) / 2.
+    guidance_power: exponent p of the cosine guidance schedule.
+    candidates: rejection sampling, candidates per image; the paper's acceptance rate is 1 / candidates.
+    reject_by: keep the candidate with the highest class probability of the classifier, or the highest mean score of the
+    critic.
     """
 
     sampler: str | None = None
@@ -60,7 +63,7 @@ class SamplingSettings:
 
     def __post_init__(self) -> None:
         for name in ("temperature", "critic_window"):
-            if isinstance(value := vars(self)[name], list):  # as JSON has it
+            if isinstance(value := vars(self)[name], list):  # from JSON
                 object.__setattr__(self, name, tuple(value))
         choices = {"sampler": (None, *SAMPLERS), "noise_kind": get_args(NoiseKind), "reject_by": get_args(RejectBy)}
         for name, known in choices.items():
@@ -80,21 +83,21 @@ class SamplingSettings:
         temperature_range(self.temperature)
 
     def guidance_over_steps(self) -> Guidance:
-        """The guidance as the generator takes it."""
+        """Return the settings of guidance as one object."""
         return Guidance(self.guidance, self.guidance_schedule, self.guidance_power)
 
     def of(self, has_critic: bool) -> "SamplingSettings":
-        """These settings with the sampler and its noise named, for a model with or without a critic."""
+        """Return the settings with explicit sampler and selection noise, for a model with or without a critic."""
         row = self.row(has_critic)
         noise = row.default_noise if self.selection_noise is None else self.selection_noise
         return dataclasses.replace(self, sampler=row.name, selection_noise=noise)
 
     def row(self, has_critic: bool) -> Sampler:
-        """The row of the sampler that a model with or without a critic uses."""
+        """Return the row of `SAMPLERS` that a model with or without a critic uses."""
         return SAMPLERS[self.sampler or ("critic" if has_critic else "confidence")]
 
     def in_effect(self, has_critic: bool) -> dict[str, Any]:
-        """Every setting as a JSON value with nothing left open; None for those that the sampler does not have."""
+        """Return all settings as JSON values with defaults resolved; None for those that have no effect."""
         named = self.of(has_critic)
         own = SAMPLERS[str(named.sampler)].settings
         of_samplers = {name for row in SAMPLERS.values() for name in row.settings}
@@ -108,16 +111,17 @@ class SamplingSettings:
 
     @property
     def probabilities(self) -> bool:
-        """Whether the critic's scores are probabilities at every step."""
+        """True if the critic's scores are probabilities at every step."""
         by_critic = SAMPLERS[self.sampler or "critic"].uses_critic
         return by_critic and self.noise_kind == "uniform" and self.critic_window == (1, 0)
 
     def evaluations(self, num_tokens: int, has_critic: bool = True, refine_ratio: float | None = None) -> "Evaluations":
-        """How often the loop evaluates each network for one image.
+        """Return the number of evaluations of each network per image.
 
-        Counted in the plan that the loop runs, for every candidate, and once more for each candidate to rank it where there
-        are several. Guidance makes each generator evaluation two. Decoding is not counted. refine_ratio: count a refinement
-        that hides this share first, instead of an image from nothing.
+        All candidates count, and ranking several candidates adds one evaluation each. A generator evaluation with
+        guidance counts as two. Decoding is not counted.
+
+        refine_ratio: count a refinement that first hides this share of the tokens, in (0, 1], instead of sampling.
         """
         row = self.row(has_critic)
         window = self.critic_window if row.revokes else None
@@ -135,20 +139,20 @@ class SamplingSettings:
         return Evaluations(*(self.candidates * count for count in one))
 
     def nfe(self, num_tokens: int, has_critic: bool = True, refine_ratio: float | None = None) -> int:
-        """Network evaluations per image, see `evaluations`. An inline critic is part of a generator evaluation."""
+        """Return the network evaluations per image (NFE), see `evaluations`. Inline critics add none."""
         found = self.evaluations(num_tokens, has_critic, refine_ratio)
         return found.generator + found.critic + found.classifier
 
     def check_critic_window(self, num_tokens: int, has_critic: bool = True) -> None:
-        """Raises InputError if the critic window contains no step: the images would be MaskGIT's under another name."""
+        """Raise InputError if the critic window contains no step. The sampler would then be MaskGIT's."""
         row = self.row(has_critic)
         if self.steps <= 1 + row.uses_inline_critic or not row.revokes:
             return
         if self._run(num_tokens, self.critic_window, None)[1 + row.uses_inline_critic] == 0:
             start, end = self.critic_window
             raise InputError(
-                f"critic_window is {start:g} {end:g}; it contains none of {self.steps} steps of {num_tokens} tokens at which "
-                "the critic could choose; widen it, or take more steps"
+                f"critic_window is {start:g} {end:g}; it contains none of {self.steps} steps of {num_tokens} tokens at "
+                "which the critic can re-mask; widen it or use more steps"
             )
 
     def _run(
@@ -157,11 +161,11 @@ class SamplingSettings:
         return _run_steps(self.schedule, num_tokens, self.steps, window, refine_ratio)
 
     def with_open_window(self, num_tokens: int) -> "SamplingSettings":
-        """These settings with the critic window widened, if it contains no step, until it contains one."""
+        """Return the settings, with a critic window that is widened to contain a step if it contains none."""
         plan = Plan.make([num_tokens], self.steps, schedule=SCHEDULES[self.schedule])
         start, end = self.critic_window
-        start = max(start, min(1.0, 2 / self.steps))  # the last choice is that of the last step but one
-        inline = SAMPLERS[self.sampler or "critic"].uses_inline_critic  # which judges visible tokens
+        start = max(start, min(1.0, 2 / self.steps))  # the last step hides nothing
+        inline = SAMPLERS[self.sampler or "critic"].uses_inline_critic  # which only scores visible tokens
         run = plan.with_effect(lambda s: s.time <= start)
         chosen = (s for s, before in run if not s.is_last and not (inline and before == plan.num_free))
         times = [s.time for s in chosen if s.time <= start]
@@ -170,12 +174,12 @@ class SamplingSettings:
         return dataclasses.replace(self, critic_window=(start, end))
 
     def with_random_remasking(self) -> "SamplingSettings":
-        """The critic's control: random re-masking in its place, and all else the same."""
+        """Return the same settings with random re-masking, the control, instead of the critic."""
         return dataclasses.replace(self, sampler="random-remask", selection_noise=None, noise_kind="uniform")
 
 
 class Evaluations(NamedTuple):
-    """How often each network is evaluated for one image."""
+    """The number of evaluations of each network per image."""
 
     generator: int
     critic: int = 0
@@ -187,8 +191,9 @@ class Evaluations(NamedTuple):
 def _run_steps(
     schedule: str, num_tokens: int, steps: int, window: tuple[float, float] | None, refine_ratio: float | None
 ) -> tuple[tuple[Step, ...], int, int]:
-    """The steps at which the loop evaluates its generator, how often it chooses inside the window (None for no window), and
-    how often some tokens are visible then.
+    """Return the executed steps, the number of selections inside the window, and how many of them had visible tokens.
+
+    window: the critic window, None for a sampler without one.
     """
 
     def revokes(step: Step) -> bool:
@@ -203,25 +208,25 @@ def _run_steps(
 
 
 def check_noise(value: float, name: str = "selection_noise") -> None:
-    """Noise is a finite number of 0 or more."""
+    """Raise InputError unless noise is finite and 0 or more."""
     if not (math.isfinite(value) and value >= 0):
         raise InputError(f"{name} is {value}; it must be a number of 0 or more")
 
 
 def check_quota(value: float) -> None:
-    """A quota is a share."""
+    """Raise InputError unless a quota is in [0, 1]."""
     if not 0 <= value <= 1:
         raise InputError(f"remask_quota is {value}; it must lie in [0, 1]")
 
 
 def temperature_range(temperature: Temperature) -> tuple[float, float]:
-    """(start, end), checked. T(t) = a t/T + b in the paper has start = a + b and end = b."""
+    """Return (start, end) of a temperature, and check it. The paper's T(t) = a t/T + b has start a + b and end b."""
     pair = tuple(temperature) if isinstance(temperature, tuple | list) else (temperature, temperature)
     if len(pair) != 2:
         raise InputError(f"temperature is {temperature}; give one number, or a pair (start, end)")
     start, end = pair
     if not (math.isfinite(start) and math.isfinite(end) and min(start, end) >= 0):
         raise InputError(
-            f"temperature is {temperature}; it must be 0 (greedy) or positive, or a pair (start, end) of such"
+            f"temperature is {temperature}; it must be finite and 0 or more, or a pair (start, end) of such numbers"
         )
     return start, end

@@ -1,6 +1,6 @@
-"""The three starts of the loop: `sample` from nothing, `refine` from complete images, `edit` from images with a region.
+"""Entry points of the sampling loop: `sample` new images, `refine` complete images, `edit` regions of images.
 
-What they are given is checked once, here: every message names the argument and the value that it got.
+Arguments are checked here, once.
 """
 
 from collections.abc import Callable, Sequence
@@ -39,23 +39,26 @@ def sample(
     schedule: str = "paper",
     on_step: OnStep | None = None,
 ) -> Tensor:
-    """New images: Algorithm 2 with a `CriticScorer`, MaskGIT's sampler with a `ConfidenceScorer`.
+    """Sample new images: Algorithm 2 with a `CriticScorer`, MaskGIT's sampler with a `ConfidenceScorer`.
 
-    generator: by the contract or as `as_generator` makes it whole. labels: one class per image, or None without classes.
-    seeds: one per image, or one integer s for s, s + 1, ...: an image depends on its seed, its label, the weights and the
-        settings, and not on the other images.
-    steps: T. temperature: one number, or (start, end) for T(t) = (start - end) t/T + end; 0 is greedy.
-    schedule: a name of `SCHEDULES`: how many tokens stay hidden after each step.
+    generator: a `MaskedGenerator`, or a callable that `as_generator` accepts.
+    scorer: a `Scorer`, or a function from a `Proposal` to scores (b, n).
+    labels: one class per image, or None without classes.
+    seeds: one per image, or an integer s for s, s + 1, ... An image does not depend on the other images.
+    steps: T, at least 1.
+    temperature: one number, or (start, end) for (start - end) t/T + end; 0 is greedy.
+    schedule: a name of `SCHEDULES`.
     on_step: called after each step, for instance a `Trace`.
-    Returns tokens (b, num_tokens) int64.
+
+    Returns tokens (b, n) int64.
     """
     generator, scorer = _parts(generator, scorer)
     labels = _checked_labels(generator, labels)
     if labels is None and isinstance(seeds, Integral):
-        raise InputError("labels is None and seeds is one integer; give one seed per image to say how many")
+        raise InputError("labels is None and seeds is one integer; give one seed per image")
     count = len(seeds) if labels is None else len(labels)  # pyright: ignore[reportArgumentType]
     if count == 0:
-        raise InputError("seeds is empty; give at least one image")
+        raise InputError("seeds is empty; expected at least one image")
     tokens = torch.full((count, generator.num_tokens), generator.mask_id, device=generator.device)
     free = torch.ones_like(tokens, dtype=torch.bool)
     plan = Plan.make([generator.num_tokens] * count, steps, schedule=find_schedule(schedule))
@@ -77,11 +80,15 @@ def refine(
     schedule: str = "paper",
     on_step: OnStep | None = None,
 ) -> Tensor:
-    """The paper's refinement: hide the `ratio` of the given tokens with the lowest scores, then fewer and fewer.
+    """Refine complete images as in the paper: hide the given tokens with the lowest scores, then resample them.
 
-    tokens: (b, n) int64, complete images. seeds: those that the images were sampled with will do, since the noise is
-    different; to refine a result again, take others. The other arguments are those of `sample`. After i of T steps
-    ceil(ratio gamma(i/T) n) tokens are hidden. Returns tokens (b, n).
+    After i of T steps, ceil(ratio gamma(i/T) n) tokens are hidden. The other arguments are those of `sample`.
+
+    tokens: (b, n) int64, codes only.
+    seeds: may be those that the images were sampled with; use others to refine a result again.
+    ratio: the share of tokens hidden at the start, in (0, 1].
+
+    Returns tokens (b, n) int64.
     """
     if not 0 < ratio <= 1:
         raise InputError(f"ratio is {ratio}; it must lie in (0, 1]")
@@ -112,11 +119,14 @@ def edit(
     schedule: str = "paper",
     on_step: OnStep | None = None,
 ) -> Tensor:
-    """The loop with frozen tokens: all of `region` is hidden at first, and nothing outside it ever changes.
+    """Resample a region of images. Tokens outside the region are frozen. The other arguments are those of `sample`.
 
-    tokens: (b, n) int64; what stands inside the region does not matter. region: (b, n) or (n,) bool, True = resample; images
-    may have regions of different sizes. labels: the class to sample, which may be another than the image's. seeds: as in
-    `refine`. The other arguments are those of `sample`. Returns tokens (b, n).
+    tokens: (b, n) int64; values inside the region are ignored.
+    region: (b, n) or (n,) bool, True where tokens are resampled. Its size may differ between images.
+    labels: the classes to sample, which may differ from those of the images.
+    seeds: as in `refine`.
+
+    Returns tokens (b, n) int64.
     """
     if region.dtype is not torch.bool or region.shape not in (tokens.shape, tokens.shape[-1:]):
         got = f"{str(region.dtype).removeprefix('torch.')} of shape {tuple(region.shape)}"
@@ -152,7 +162,7 @@ def _checked_labels(generator: MaskedGenerator, labels: Labels) -> Tensor | None
             raise InputError("labels is None but the generator has classes; give one label per image")
         return None
     if len(labels) == 0:
-        raise InputError("labels is empty; give at least one image")
+        raise InputError("labels is empty; expected at least one image")
     tensor = as_integers("labels", torch.as_tensor(labels).cpu())
     if tensor.ndim != 1:
         raise InputError(f"labels has shape {tuple(tensor.shape)}; give one label per image")
@@ -169,7 +179,7 @@ def _given(
         raise InputError(f"tokens has shape {tuple(tokens.shape)}; expected (images, {generator.num_tokens})")
     check_range("tokens", tokens, generator.codebook_size)
     if len(tokens) == 0:
-        raise InputError("tokens is empty; give at least one image")
+        raise InputError("tokens is empty; expected at least one image")
     if labels is not None and len(labels) != len(tokens):
         raise InputError(f"{len(labels)} labels for {len(tokens)} rows of tokens; give one per image")
     seeds = resampling_seeds(as_seeds(seeds, len(tokens), generator.device))
