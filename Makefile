@@ -46,7 +46,7 @@ unit: $(STAMP)  ## the tests alone; ARGS="tests/test_masking.py -x" to choose
 
 test-browser: $(STAMP)  ## the studio in a real browser; needs root where Debian's chromium is not installed yet
 	command -v chromium > /dev/null || { apt-get update -qq && apt-get install -qq -y chromium; }
-	$(BIN)/pytest tests/studio/test_browser.py $(ARGS)
+	$(BIN)/pytest tests/studio/test_browser_*.py $(ARGS)
 
 docs: $(STAMP)  ## API pages from the docstrings, to out/api
 	$(BIN)/python scripts/api_docs.py

@@ -1,10 +1,11 @@
-"""What the command line saves on a CPU around the networks: loading a model, and sampling, each with and without.
+"""Time two optimizations of the command line on a CPU, each with and without.
 
     python benchmarks/command_line.py [--rounds 5] [--num 16]
 
-Loading leaves the random start of the weights out; without that, torch loads its compiler to do nothing with it. Sampling
-keeps freed memory; without that, glibc gives it back and asks for it again. Each round runs both, one after the other, in
-processes of their own; ratios are of the medians. The images are the same.
+- Loading a model skips the random initialisation of the weights, which would import torch's compiler.
+- Sampling keeps freed memory, which glibc would return to the system and request again.
+
+Each round runs both variants in separate processes. Ratios are of the medians. The images must be equal.
 """
 
 import argparse
@@ -37,7 +38,7 @@ print(json.dumps({**seconds, "tokens": hashlib.sha256(tokens.numpy().tobytes()).
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--num", type=int, default=16, help="images")
+    parser.add_argument("--num", type=int, default=16, help="the number of images")
     given = parser.parse_args()
     found: dict[str, list[dict[str, Any]]] = {"without": [], "with": []}
     for _ in range(given.rounds):
@@ -45,7 +46,7 @@ def main() -> None:
             command = [sys.executable, "-c", CHILD, name, str(given.num)]
             results.append(json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout))
     if len({result["tokens"] for results in found.values() for result in results}) != 1:
-        raise SystemExit("the two made different images")
+        raise SystemExit("the two variants sampled different images; expected equal ones")
     for what in ("loading", "sampling"):
         medians = {name: statistics.median(result[what] for result in results) for name, results in found.items()}
         for name, results in found.items():

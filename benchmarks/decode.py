@@ -1,7 +1,7 @@
-"""How fast the paper's tokenizer decodes one 256 x 256 image, against its convolutions alone.
+"""Time the decoding of one 256 x 256 image by the paper's tokenizer, relative to its convolutions alone.
 
-The convolutions are called bare, on inputs of the same shapes and memory format, in the same run. The ratio is the price of
-all the rest: normalisation, activation, residual sums, upsampling, looking up codes. The goal is at most 1.3.
+The convolutions run in the same process on inputs of the same shapes and memory format. The ratio shows the cost of
+normalisation, activation, residual sums, upsampling and codebook lookup. The goal is at most 1.3.
 """
 
 import statistics
@@ -18,7 +18,7 @@ REPEATS = 7
 
 
 def median_times(*calls: Callable[[], object]) -> list[float]:
-    """Seconds of each call, after one to warm up; they take turns, so that other load on the machine meets all alike."""
+    """Return the median seconds of each call after a warm-up. Calls alternate, so that other load affects all alike."""
     times: list[list[float]] = [[] for _ in calls]
     for turn in range(REPEATS + 1):
         for call, taken in zip(calls, times, strict=True):
@@ -30,12 +30,12 @@ def median_times(*calls: Callable[[], object]) -> list[float]:
 
 
 def convolutions(tokenizer: VQGAN, tokens: Tensor) -> list[tuple[nn.Conv2d, Tensor]]:
-    """Each convolution of one decoding with the input it was given."""
+    """Return each convolution of one decoding with its input."""
     seen: list[tuple[nn.Conv2d, Tensor]] = []
 
     def note(layer: nn.Module, given: tuple[Tensor, ...]) -> None:
         assert isinstance(layer, nn.Conv2d)
-        seen.append((layer, given[0].clone()))  # cloned: without gradients, activations are overwritten
+        seen.append((layer, given[0].clone()))  # cloned, because activations are overwritten without gradients
 
     layers = [layer for layer in tokenizer.decoder.modules() if isinstance(layer, nn.Conv2d)]
     handles = [layer.register_forward_pre_hook(note) for layer in layers]
@@ -51,7 +51,7 @@ def run_bare(calls: list[tuple[nn.Conv2d, Tensor]]) -> None:
 
 
 def flops(layer: nn.Conv2d, given: Tensor) -> int:
-    """Two for each weight and place; stride is 1 and the padding keeps the size."""
+    """Return the FLOPs of a convolution with stride 1 and same padding: two for each weight and position."""
     return 2 * layer.weight.numel() * given.shape[0] * given.shape[2] * given.shape[3]
 
 

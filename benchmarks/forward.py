@@ -1,9 +1,9 @@
-"""How much of the machine's matrix rate a forward pass of the paper-size models reaches.
-
-Both sides run in turns in one process, each for about as long, and the median of the ratios is printed: a shared machine
-changes its speed from second to second.
+"""Compare the FLOP/s of a forward pass of the paper-size models with those of a matrix product.
 
     python benchmarks/forward.py [--batch 4] [--rounds 7]
+
+Forward passes and matrix products of similar duration alternate in one process, because the speed of a shared machine
+varies. The median of the ratios is printed.
 """
 
 import argparse
@@ -18,14 +18,17 @@ from tokencritic.models.transformer import TransformerConfig
 
 
 def forward_flops(config: TransformerConfig, batch: int, outputs: int) -> int:
-    """Multiplications and additions of the matrix products, attention's included. outputs: per token, at the head."""
+    """Count the multiplications and additions of all matrix products, including attention.
+
+    outputs: outputs of the head per token.
+    """
     n, d = config.num_tokens + 1, config.width
     block = n * (8 * d * d + 4 * d * config.mlp_width) + 4 * n * n * d
     return batch * (config.layers * block + config.num_tokens * (2 * d * d + 2 * d * outputs))
 
 
 def gemm_rate(size: int = 2048, repeats: int = 20) -> float:
-    """FLOP/s of a square float32 product, the output preallocated."""
+    """Measure the FLOP/s of a square float32 matrix product with a preallocated output."""
     a, b, out = torch.randn(size, size), torch.randn(size, size), torch.empty(size, size)
     start = time.perf_counter()
     for _ in range(repeats):

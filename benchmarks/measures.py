@@ -1,8 +1,9 @@
-"""What metrics cost: precision and recall as a ratio to the bare distance products, and the root inside FID.
+"""Time the metrics: precision and recall relative to the matrix products of their distances, and FID.
 
-Goals: a ratio under 1.5, and under 2 GB of memory beyond the features at 50,000 x 50,000 points in 2048 dimensions.
-Features are random, with the falling spectrum that features of images have. The size here is small; for the full one:
-python benchmarks/measures.py --points 50000
+    python benchmarks/measures.py [--points 10000] [--dimension 2048]
+
+Goals for 50,000 x 50,000 points in 2048 dimensions (`--points 50000`): a ratio under 1.5, and less than 2 GB of memory
+in addition to the features. Features are random with a decreasing spectrum, like features of images.
 """
 
 import argparse
@@ -18,9 +19,9 @@ from tokencritic.evaluation.metrics import Gaussian, fid, precision_recall
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--points", type=int, default=10_000, help="real points, and as many fake ones")
+    parser.add_argument("--points", type=int, default=10_000, help="the number of real points and of fake points")
     parser.add_argument("--dimension", type=int, default=2048)
-    parser.add_argument("--root-dimension", type=int, default=2048, help="of the covariances in FID")
+    parser.add_argument("--root-dimension", type=int, default=2048, help="dimension of the covariances in FID")
     arguments = parser.parse_args()
     rng = torch.Generator().manual_seed(0)
     real, fake = (features(arguments.points, arguments.dimension, scale, rng) for scale in (1, 0.95))
@@ -41,7 +42,7 @@ def main() -> None:
 
 
 def features(count: int, dimension: int, scale: float, rng: torch.Generator) -> Tensor:
-    """Directions fall in weight by a power law; a block at a time, so that making them needs no memory to speak of."""
+    """Make random features whose scales follow a power law, block by block to save memory: (count, dimension)."""
     weights = torch.arange(1, dimension + 1).float() ** -0.8 * scale
     rows = torch.empty(count, dimension)
     for block in rows.split(4096):
@@ -50,7 +51,7 @@ def features(count: int, dimension: int, scale: float, rng: torch.Generator) -> 
 
 
 def products(real: Tensor, fake: Tensor, block: int = 2048) -> None:
-    """All products that distances within and between the two sets are made of, and nothing else."""
+    """Compute only the matrix products of the distances within and between the two sets."""
     for left, right in ((real, real), (fake, fake), (real, fake)):
         for rows in left.split(block):
             for columns in right.split(block):
@@ -58,7 +59,7 @@ def products(real: Tensor, fake: Tensor, block: int = 2048) -> None:
 
 
 def peak_memory() -> int:
-    """In bytes; Linux counts in kilobytes."""
+    """Return the peak memory of this process in bytes. Linux reports kilobytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 

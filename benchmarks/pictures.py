@@ -1,8 +1,8 @@
-"""What a picture of the steps costs beyond sampling: decoding, drawing and writing, on one thread.
+"""Time the pictures of sampling steps on one thread: decoding, drawing and writing, without sampling.
 
     python benchmarks/pictures.py [--model fashion-mnist] [--images 16] [--steps 18] [--rounds 5] [--out FOLDER]
 
-Fails if an animation takes 2 seconds or more.
+Fails if a picture takes 2 seconds or more.
 """
 
 import argparse
@@ -38,8 +38,8 @@ def main() -> None:
         f"{arguments.images} images, {arguments.steps} steps, one thread: {time.perf_counter() - start:.2f} s of sampling"
     )
     run = run_of("critic", trace)
-    size = step_frames(run, pipe.tokenizer, names)[0].size  # also the first use of the font and of the colours
-    print(f"{len(run.steps)} frames of {size[0]} x {size[1]} pixels; median of {arguments.rounds}, beyond sampling:")
+    size = step_frames(run, pipe.tokenizer, names)[0].size  # also warms up fonts and colours
+    print(f"{len(run.steps)} frames of {size[0]} x {size[1]} pixels; median of {arguments.rounds}, without sampling:")
     slow = False
     with tempfile.TemporaryDirectory() as temporary:
         folder = arguments.out or Path(temporary)

@@ -1,8 +1,8 @@
-"""What the sampling loop saves by leaving out work that cannot change the result: the loop and a plain one, in turns.
+"""Compare the sampling loop with a plain one that does not skip work without effect: FLOPs and time.
 
     python benchmarks/sampling.py [--images 8] [--steps 18] [--layers 24] [--rounds 1]
 
-The models have the paper's sizes and random weights. Fails if a single token differs.
+The models have the paper's sizes and random weights. Fails if any token differs.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from tokencritic.sampling.propose import propose
 
 @torch.no_grad()
 def plain_sample(generator: MaskedGenerator, scorer: Scorer, labels: torch.Tensor, steps: int) -> torch.Tensor:
-    """Algorithm 2 as it is printed: every step, every position, and scores after the last step too."""
+    """Sample by Algorithm 2 as printed: all steps, all positions, and scores after the last step."""
     plan = Plan.make([generator.num_tokens] * len(labels), steps)
     mask = everything = torch.ones(len(labels), generator.num_tokens, dtype=torch.bool)
     tokens = torch.full(mask.shape, generator.mask_id)
@@ -38,7 +38,7 @@ def plain_sample(generator: MaskedGenerator, scorer: Scorer, labels: torch.Tenso
 
 
 class _Everywhere(MaskedGenerator):
-    """A generator that computes every position, whatever is asked for."""
+    """A generator that always computes the logits of all positions."""
 
     def __init__(self, generator: MaskedGenerator) -> None:
         self.generator = generator
@@ -49,9 +49,9 @@ class _Everywhere(MaskedGenerator):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--images", type=int, default=8, help="all of one class")
+    parser.add_argument("--images", type=int, default=8, help="the number of images, all of one class")
     parser.add_argument("--steps", type=int, default=18)
-    parser.add_argument("--layers", type=int, default=24, help="of the generator; the critic has 5/6 of them")
+    parser.add_argument("--layers", type=int, default=24, help="layers of the generator; the critic has 5/6 of them")
     parser.add_argument("--rounds", type=int, default=1)
     arguments = parser.parse_args()
     torch.manual_seed(0)

@@ -1,10 +1,13 @@
-"""Fifty clients press Generate at once: is each answered or told "busy", does memory stay bounded, is the page there after?
+"""Load test of the studio: 50 clients request images at the same time.
 
     python benchmarks/studio_load.py [--model fashion-mnist] [--clients 50] [--images 16] [--rounds 3] [--seconds 300]
 
-Starts a studio of its own on a free port of this machine. Fails if a client gets anything but images or "busy", if memory
-grows by more than 1 GB from round to round, if the page does not come within 3 seconds afterwards, or if 16 images of one
-client alone take 3 seconds or more.
+Starts a studio on a free local port. Fails if
+
+- a client gets anything but images or "busy";
+- memory grows by more than 1 GB after the first round;
+- the page takes 3 seconds or more afterwards;
+- 16 images of a single client take 3 seconds or more.
 """
 
 import argparse
@@ -26,7 +29,7 @@ CODE = "import sys; from tokencritic.cli.studio import main; main(sys.argv[1:])"
 
 
 def press(address: str, body: dict[str, int], seconds: float) -> tuple[int, float, str]:
-    """(status, seconds, what was said) of one request; 0 for none at all."""
+    """Send one request and return (status, seconds, error message). The status is 0 without an answer."""
     start = time.perf_counter()
     request = urllib.request.Request(f"{address}api/generate", json.dumps(body).encode())
     try:
@@ -41,14 +44,14 @@ def press(address: str, body: dict[str, int], seconds: float) -> tuple[int, floa
 
 
 def memory(process: int) -> int:
-    """Bytes that a process holds now; 0 where that cannot be told."""
+    """Return the resident memory of a process in bytes, or 0 if it is unknown."""
     status = Path(f"/proc/{process}/status")
     found = re.search(r"VmRSS:\s+(\d+) kB", status.read_text()) if status.exists() else None
     return 0 if found is None else int(found[1]) * 1024
 
 
 def load(address: str, process: int, arguments: argparse.Namespace) -> bool:
-    """Run all rounds; True if all was well."""
+    """Run all rounds. Returns whether no condition failed."""
     end, well, held = time.monotonic() + arguments.seconds, True, []
     press(address, {"num": arguments.images}, arguments.seconds)  # the first run warms up
     status, alone, said = press(address, {"num": arguments.images}, arguments.seconds)
@@ -87,12 +90,12 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=50)
     parser.add_argument("--images", type=int, default=16)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=300, help="when to stop at the latest")
+    parser.add_argument("--seconds", type=float, default=300, help="maximum duration")
     arguments = parser.parse_args()
     if not 1 <= arguments.clients <= MOST_CLIENTS:
         parser.error(f"--clients is {arguments.clients}; expected 1 to {MOST_CLIENTS}")
-    if importlib.util.find_spec("gradio") is None:
-        print("left out: gradio is not installed (pip install 'token-critic[studio]')")
+    if importlib.util.find_spec("uvicorn") is None:
+        print("skipped: uvicorn is not installed (pip install 'token-critic[studio]')")
         return
     command = [sys.executable, "-c", CODE, arguments.model, "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:

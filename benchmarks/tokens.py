@@ -1,7 +1,7 @@
-"""How fast token batches are read, and what share of a tokenizer's own rate tokenizing reaches.
+"""Measure the rate of reading token batches, and the rate of tokenizing relative to the tokenizer's forward pass.
 
-Goals: reading over 1 M rows/s; tokenizing at 80 % of a bare forward or more. Arrays and images are random, in a temporary
-folder; files are in the page cache. Every tokenizing rate is the median of three, taken in turn with the bare forward.
+Goals: reading at more than 1 M rows/s, and tokenizing at 80 % or more of the forward pass. Arrays and images are random
+and files are in the page cache. A rate of tokenizing is the median of three, alternating with the forward pass.
 """
 
 import json
@@ -29,14 +29,14 @@ CODES = 256
 
 
 class Nothing(CompactTokenizer):
-    """A tokenizer that costs nothing: what is left is the cost of reading, cropping and writing."""
+    """A tokenizer without cost, to measure reading, cropping and writing alone."""
 
     def encode(self, images: Tensor) -> Tensor:
         return torch.zeros(len(images), self.num_tokens, dtype=torch.int64)
 
 
 def cheap(image_size: int, channels: int, width: int) -> CompactTokenizer:
-    """Patches of 4 x 4 pixels, two layers and the nearest of 256 codes: as cheap as a useful tokenizer can be."""
+    """Make a very small tokenizer: patches of 4 x 4 pixels, two layers and 256 codes."""
     sizes = {"encoder_blocks": 0, "decoder_blocks": 0, "encoder_kernel": 1, "codebook_size": CODES}
     return CompactTokenizer(CompactConfig(image_size, channels, width=width, **sizes))
 
@@ -47,23 +47,23 @@ def main() -> None:
         folder = Path(name)
         for num_tokens in (49, 256):
             rate = reading_rate(folder / str(num_tokens), num_tokens)
-            print(f"reading {num_tokens:3} tokens a row: {rate / 1e6:.1f} M rows/s")
+            print(f"reading {num_tokens:3} tokens per row: {rate / 1e6:.1f} M rows/s")
         rng = np.random.default_rng(0)
         images = rng.integers(0, 256, (8192, 28, 28), np.uint8)
         small = ArraySource(images, np.zeros(len(images), np.int64), ("all",), "array", "train", "random")
         for crop in ("center", "random"):
             preprocess = Preprocess(28, 1, crop, flip=True)
             rate = len(small) / seconds(lambda p=preprocess: write(small, Nothing(), p, folder / f"nothing {p.crop}"))
-            print(f"tokenizing 28x28 array, {crop} crop, all but the forward: {rate:.0f} images/s")
+            print(f"tokenizing 28x28 array, {crop} crop, without the forward pass: {rate:.0f} images/s")
             compare(f"28x28 array, {crop} crop", small, cheap(28, 1, 128), preprocess, folder)
         write_files(folder / "files", rng)
         photos = open_source(folder / "files")
-        # The paper's tokenizer costs some hundred times this one: it stands for a fast GPU.
+        # This tokenizer costs about a hundredth of the paper's, like the paper's on a fast GPU.
         compare("500x375 JPEG files", photos, cheap(256, 3, 256), Preprocess(256, 3), folder)
 
 
 def reading_rate(folder: Path, num_tokens: int, rows: int = 300_000, batch_size: int = 256) -> float:
-    """Rows per second over one whole epoch, shuffling included."""
+    """Return the rows read per second over one epoch, including the shuffle."""
     side = int(num_tokens**0.5)
     folder.mkdir()
     np.save(folder / "tokens.npy", np.random.default_rng(0).integers(0, CODES, (rows, num_tokens), np.uint16))
@@ -81,7 +81,7 @@ def reading_rate(folder: Path, num_tokens: int, rows: int = 300_000, batch_size:
 
 
 def compare(what: str, source: Source, tokenizer: CompactTokenizer, preprocess: Preprocess, folder: Path) -> None:
-    """Print the rate of tokenizing, of the bare forward, and their ratio."""
+    """Print the rate of tokenizing and its ratio to the rate of the forward pass."""
     batch = torch.rand(128, tokenizer.channels, tokenizer.image_size, tokenizer.image_size)
     rounds = max(1, len(source) // len(batch))
 
@@ -98,7 +98,7 @@ def compare(what: str, source: Source, tokenizer: CompactTokenizer, preprocess: 
         rates.append(len(source) / seconds(lambda out=out: write(source, tokenizer, preprocess, out)))
         ratios.append(rates[-1] / bare)
     rate, ratio = statistics.median(rates), statistics.median(ratios)
-    print(f"tokenizing {what}: {rate:.0f} images/s, {ratio:.0%} of a bare forward")
+    print(f"tokenizing {what}: {rate:.0f} images/s, {ratio:.0%} of the forward pass")
 
 
 def write(source: Source, tokenizer: CompactTokenizer, preprocess: Preprocess, out: Path) -> None:
@@ -106,7 +106,7 @@ def write(source: Source, tokenizer: CompactTokenizer, preprocess: Preprocess, o
 
 
 def write_files(folder: Path, rng: np.random.Generator) -> None:
-    """Pictures with the statistics of a blurred photograph, so that they cost as much to decode."""
+    """Write JPEG files with the statistics of blurred photographs, which cost as much to decode as photographs."""
     for label in range(2):
         place = folder / f"class{label}"
         place.mkdir(parents=True)

@@ -1,13 +1,15 @@
-"""How much of the machine's matrix rate a training step reaches, and what the training loop adds to it.
+"""Compare the FLOP/s of a training step with those of a matrix product, and measure the overhead of the training loop.
 
     python benchmarks/training.py [--batches 64 128] [--rounds 9] [--loop-steps 60]
 
-The models have the sizes of the fashion-mnist preset. A step is: mask, forward, backward, clip, AdamW; the critic's has the
-frozen generator's pass and draw in front. Only the matrix products that a step needs are counted: the head, and the last
-block's output product and MLP, at hidden tokens alone, and attention's backward without the scores that it computes again.
+The models have the sizes of the fashion-mnist preset. A step consists of mask, forward, backward, clipping and AdamW. A
+critic step starts with an evaluation of the frozen generator and its samples.
 
-What is compared runs in turns in one process, and medians of the ratios are printed: a shared machine changes its speed from
-second to second. Where `muse_maskgit_pytorch` can be imported, its steps of the same sizes take their turns too.
+Only necessary matrix products are counted. The head and the last block's output projection and MLP count at hidden
+tokens only. The backward pass of attention counts without the recomputed scores.
+
+Compared calls alternate in one process, because the speed of a shared machine varies. Medians of the ratios are
+printed. If `muse_maskgit_pytorch` is installed, its steps of the same sizes are compared too.
 """
 
 import argparse
@@ -39,13 +41,14 @@ from tokencritic.training.token_tasks import GeneratorObjective, GeneratorTask
 
 CONFIG: TransformerConfig = GENERATOR.model
 SMOOTHING = GENERATOR.objective.label_smoothing
-Step = Callable[[int], int]  # of a number that seeds it; returns its FLOPs, or 0 where they are not counted
+Step = Callable[[int], int]  # from a seed to the FLOPs of the step, or 0 if they are not counted
 
 
 def forward_flops(config: TransformerConfig, batch: int, wanted: int, outputs: int) -> int:
-    """Multiplications and additions of the matrix products. wanted: sequence places that the last block must give.
+    """Count the multiplications and additions of the matrix products.
 
-    outputs: for each of them, at the head.
+    wanted: the number of positions at which the last block is needed.
+    outputs: outputs of the head at each of these positions.
     """
     length, d = config.num_tokens + 1, config.width
     places, mlp = batch * length, 4 * d * config.mlp_width
@@ -54,7 +57,7 @@ def forward_flops(config: TransformerConfig, batch: int, wanted: int, outputs: i
 
 
 def updater(model: nn.Module) -> Callable[[Tensor], None]:
-    """From a loss to moved weights."""
+    """Return a function that updates the weights from a loss: backward, clipping, AdamW."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.96), weight_decay=0.045, fused=True)
 
     def update(loss: Tensor) -> None:
@@ -79,8 +82,8 @@ def generator_step(size: int) -> Step:
     def step(number: int) -> int:
         seeds = torch.arange(size) + size * number
         loss = generator_loss(generator, tokens, labels, seeds, label_smoothing=SMOOTHING)
-        update(loss.values.mean())
-        return 3 * forward_flops(CONFIG, size, len(loss.values), CONFIG.codebook_size)
+        update(loss.mean)
+        return 3 * forward_flops(CONFIG, size, int(loss.mask.sum()), CONFIG.codebook_size)
 
     return step
 
@@ -100,7 +103,7 @@ def critic_step(size: int) -> Step:
 
 
 def against_gemm(name: str, step: Step, rounds: int) -> None:
-    """Print the step's rate beside that of the matrix product."""
+    """Print the FLOP/s of a step, those of a matrix product, and their ratio."""
     step(0)
     gemm_rate(repeats=1)
     rates, bounds, times = [], [], []
@@ -120,7 +123,7 @@ def against_gemm(name: str, step: Step, rounds: int) -> None:
 
 
 class _BareBetween(GeneratorTask):
-    """A task that does a bare step before each of the loop's own, on the same examples and masks, and times both."""
+    """A task that runs a bare step before each step of the loop, on the same examples and masks, and times both."""
 
     def __init__(self, model: Generator, arrays: TokenArrays, objective: GeneratorObjective) -> None:
         super().__init__(model, arrays, objective)
@@ -137,14 +140,14 @@ class _BareBetween(GeneratorTask):
         tokens, labels, seeds = self.batch(rows, step)
         start = time.perf_counter()
         smoothing = self.objective.label_smoothing
-        self.update(generator_loss(self.other, tokens, labels, seeds, label_smoothing=smoothing).values.mean())
+        self.update(generator_loss(self.other, tokens, labels, seeds, label_smoothing=smoothing).mean)
         self.left = time.perf_counter()
         self.bare_times.append(self.left - start)
         return super().loss(network, rows, step)
 
 
 def loop_overhead(size: int, steps: int) -> None:
-    """Print what the loop's data, average, checks and log add to a step. Start, end and checkpoints are not in it."""
+    """Print the overhead of the loop per step: data, moving average, checks and log, without checkpoints."""
     tokens, labels = batch_of(60_000)
     arrays = TokenArrays(
         tokens.numpy().astype(np.uint16), labels.numpy().astype(np.int32), "", CONFIG.codebook_size, (7, 7),
@@ -159,7 +162,7 @@ def loop_overhead(size: int, steps: int) -> None:
         contextlib.redirect_stderr(quiet),
     ):
         train(task, Path(folder) / "run", OptimizerSettings(learning_rate=1e-4), settings)
-    # The first steps warm up, and the last loss is followed by no other.
+    # The first steps warm up. The duration of the last step is unknown.
     bare, loop = task.bare_times[2:-1], task.loop_times[2:]
     median = statistics.median(inside / alone for inside, alone in zip(loop, bare, strict=True)) - 1
     mean = sum(loop) / sum(bare) - 1
@@ -167,9 +170,9 @@ def loop_overhead(size: int, steps: int) -> None:
 
 
 def muse_steps(size: int, flash: bool) -> tuple[Step, Step]:
-    """muse-maskgit-pytorch's generator step and its generator + critic step; the class is its one token of text.
+    """Return the generator step and the generator + critic step of muse-maskgit-pytorch. The class is one text token.
 
-    flash: its own default; on a CPU that is a loop in Python, so both are timed.
+    flash: its flash attention, on by default. On a CPU this is a loop in Python, so both are timed.
     """
     muse: Any = importlib.import_module("muse_maskgit_pytorch")
     t5: Any = importlib.import_module("muse_maskgit_pytorch.t5")
@@ -201,7 +204,7 @@ def muse_steps(size: int, flash: bool) -> tuple[Step, Step]:
 def against_muse(size: int, rounds: int) -> None:
     try:
         theirs = {flash: muse_steps(size, flash) for flash in (False, True)}
-    except (ImportError, RuntimeError) as error:  # torch's extensions raise the latter where versions do not fit
+    except (ImportError, RuntimeError) as error:  # torch's extensions raise RuntimeError if versions do not match
         print(f"no comparison with muse-maskgit-pytorch: {str(error).splitlines()[0]}")
         return
     generator, critic = generator_step(size), critic_step(size)
@@ -209,18 +212,19 @@ def against_muse(size: int, rounds: int) -> None:
     def both(number: int) -> int:
         return generator(number) + critic(number)
 
-    # Its joint step trains the generator and the critic at once; ours are two, and the critic's has a frozen generator.
+    # Its joint step trains generator and critic together. Ours are two steps, and that of the critic has a frozen
+    # generator.
     for name, ours, index in (
         ("its generator step", generator, 0),
-        ("its generator + critic step beside our two", both, 1),
-        ("its generator + critic step beside our critic step", critic, 1),
+        ("its generator + critic step, compared with our two,", both, 1),
+        ("its generator + critic step, compared with our critic step,", critic, 1),
     ):
         ratios = [f"{turns(theirs[flash][index], ours, rounds):.2f} (flash={flash})" for flash in (False, True)]
         print(f"muse-maskgit-pytorch, batch {size}: {name} takes {', '.join(ratios)} times our time", flush=True)
 
 
 def turns(theirs: Step, ours: Step, rounds: int) -> float:
-    """The median of theirs / ours, in turns."""
+    """Return the median ratio of the durations, theirs / ours, alternating."""
     theirs(0)
     ours(0)
     ratios = []

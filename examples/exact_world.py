@@ -1,8 +1,8 @@
-"""The samplers against the truth, in a world where the truth is known.
+"""Compare samplers with the true distribution on a Markov chain, where the distribution is known exactly.
 
-Images are 8 tokens of 3 states from a Markov chain. The generator knows the exact marginals, or mixes them with 20 % of
-noise; the critic is the exact Bayes critic of that generator, so what is left of the distance is the fault of choosing
-which tokens to keep. Writes a figure:
+Images are 8 tokens of 3 states. The generator has the exact marginals, or mixes them with 20 % of uniform noise. The
+critic is the exact Bayes critic of the generator. The distance to the true distribution therefore measures the choice
+of tokens only. Writes a figure:
 
     python examples/exact_world.py [--out out/exact_world.png] [--samples 20000]
 """
@@ -24,8 +24,8 @@ TITLES = {0.0: "an exact generator", 0.2: "a generator that is 20 % wrong"}
 
 
 def scorers(world: MarkovWorld, steps: int) -> dict[str, list]:
-    """Nine settings of each sampler, by its name, of which the best is shown; a random order has nothing to set."""
-    # However late a window opens, it is widened to contain the last choice.
+    """Return the scorers to compare, by sampler: nine settings each, but one for a random order."""
+    # Windows that contain no step are widened to contain the last choice.
     windows = [SamplingSettings("random-remask", steps, critic_window=(tenths / 10, 0.0)) for tenths in range(2, 11)]
     critics = [CriticScorer(world.critic, noise) for noise in (0.4, 0.8, 1.2, 1.8, 2.5)]
     return {
@@ -37,13 +37,13 @@ def scorers(world: MarkovWorld, steps: int) -> dict[str, list]:
 
 
 def distance(world: MarkovWorld, scorer, steps: int, samples: int) -> float:
-    """Total variation between what a sampler makes and the true joint."""
+    """Return the total variation distance between a sampler's images and the true distribution."""
     tokens = sample(world, scorer, [0] * samples, seeds=0, steps=steps)
     return 0.5 * (world.distribution(tokens) - world.truth()).abs().sum().item()
 
 
 def best_distances(world: MarkovWorld, samples: int) -> dict[str, list[float]]:
-    """sampler -> distance at its best setting, for each number of STEPS."""
+    """Return the distance of each sampler at its best setting, for each number of `STEPS`."""
     table: dict[str, list[float]] = {sampler: [] for sampler in SHOWN}
     for steps in STEPS:
         for sampler, some in scorers(world, steps).items():

@@ -1,8 +1,8 @@
-"""A world small enough to know everything about: images of a few tokens from a Markov chain.
+"""A toy world with known distributions: images of a few tokens from a Markov chain.
 
-Its generator gives the exact conditional marginals and its critic the exact Bayes posterior, both by enumeration, so any
-sampler or scorer can be measured against the truth without training anything. Tables have one row per masked sequence,
-(states + 1) ** num_tokens of them: 65,536 for 8 tokens of 3 states.
+The generator returns the exact conditional marginals and the critic the exact Bayes posterior, both by enumeration.
+Samplers and scorers can be compared with the true distribution without training. Tables have one row per masked
+sequence, (states + 1) ** num_tokens in total: 65,536 for 8 tokens of 3 states.
 """
 
 import math
@@ -20,10 +20,12 @@ from tokencritic.randomness import torch_rng
 
 @dataclass(frozen=True, eq=False)
 class MarkovWorld(MaskedGenerator):
-    """p(x) = initial[x_1] transition[x_1, x_2] ... transition[x_{n-1}, x_n], one such chain per class.
+    """A generator of Markov chains: p(x) = initial[x_1] transition[x_1, x_2] ... transition[x_{n-1}, x_n] per class.
 
-    initial: (classes, states) and transition: (classes, states, states), probabilities, float64, all above 0.
-    num_tokens: the length of an image. error: the share of uniform noise mixed into the generator's marginals.
+    initial: (classes, states) float64, probabilities above 0.
+    transition: (classes, states, states) float64, probabilities above 0.
+    num_tokens: the number of tokens of an image.
+    error: the share of uniform noise mixed into the generator's marginals.
     """
 
     initial: Tensor
@@ -35,67 +37,67 @@ class MarkovWorld(MaskedGenerator):
         num_classes, states = self.initial.shape
         rows = (states + 1) ** self.num_tokens
         if rows > 2**20:
-            raise InputError(f"num_tokens is {self.num_tokens} and states {states}: {rows} rows are too many to list")
+            raise InputError(f"num_tokens is {self.num_tokens} and states is {states}; {rows} rows are too many")
         sizes = {"codebook_size": states, "mask_id": states, "num_classes": num_classes}
-        vars(self).update(sizes | {"num_features": 1, "feature_width": 2})  # of the contract; the dataclass is frozen
+        vars(self).update(sizes | {"num_features": 1, "feature_width": 2})  # by vars, because the dataclass is frozen
 
     @classmethod
     def random(cls, num_tokens: int, states: int, classes: int = 1, seed: int = 0, error: float = 0.0) -> "MarkovWorld":
-        """A world with random, clearly uneven chains."""
+        """Make a world with random chains that are far from uniform."""
         logits = 1.5 * torch.randn(classes, states + 1, states, generator=torch_rng(seed), dtype=torch.float64)
         probabilities = logits.softmax(-1)
         return cls(probabilities[:, 0], probabilities[:, 1:], num_tokens, error)
 
     def __call__(self, masked_tokens: Tensor, labels: Tensor | None, /) -> Tensor:
-        """The generator: exact log p(x_j | visible tokens, class). (b, n) -> (b, n, states)."""
+        """Return the generator's logits, log p(x_j | visible tokens, class): (b, n) -> (b, n, states)."""
         return self.look_up(self.log_marginals, masked_tokens, labels)
 
     def logits_with_features(
         self, masked_tokens: Tensor, labels: Tensor | None, positions: Tensor
     ) -> tuple[Tensor, Features]:
-        """The features are what the generator sees: the tokens and the class."""
+        """Return logits at positions and the features, which are the generator's input: tokens and class."""
         classes = torch.zeros(len(masked_tokens)) if labels is None else labels
         seen = torch.stack([masked_tokens, classes[:, None].expand_as(masked_tokens)], dim=-1)
         return self.logits_at(masked_tokens, labels, positions), (seen.float(),)
 
     @cached_property
     def critic(self) -> "BayesCritic":
-        """The critic that knows this generator."""
+        """The exact Bayes critic of this generator."""
         return BayesCritic(self)
 
     @cached_property
     def inline_critic(self) -> "BayesInlineCritic":
-        """The inline critic that knows this generator."""
+        """The exact inline critic of this generator."""
         return BayesInlineCritic(self)
 
     def look_up(self, table: Tensor, tokens: Tensor, labels: Tensor | None) -> Tensor:
-        """What a table (classes, rows, ...) has for tokens (b, n) of some classes, class 0 if labels is None: (b, ...)."""
+        """Look up tokens (b, n) in a table (classes, rows, ...). Returns (b, ...). The class is 0 if labels is None."""
         return table[0 if labels is None else labels, self.row(tokens)]
 
     def row(self, masked_tokens: Tensor) -> Tensor:
-        """The row of each masked sequence in the tables: its digits in base states + 1. (..., n) -> (...)."""
+        """Return the row of each masked sequence in the tables, a number in base states + 1: (..., n) -> (...)."""
         return (masked_tokens * (self.codebook_size + 1) ** torch.arange(self.num_tokens - 1, -1, -1)).sum(-1)
 
     @cached_property
     def sequences(self) -> Tensor:
-        """All masked sequences, row by row: ((states + 1) ** n, n)."""
+        """All masked sequences in the order of the rows: ((states + 1) ** n, n)."""
         return torch.cartesian_prod(*[torch.arange(self.codebook_size + 1)] * self.num_tokens).reshape(
             -1, self.num_tokens
         )
 
     @cached_property
     def complete(self) -> Tensor:
-        """Which rows hide nothing: (rows,) bool."""
+        """True for rows without hidden tokens: (rows,) bool."""
         return (self.sequences != self.mask_id).all(-1)
 
     @cached_property
     def probabilities(self) -> Tensor:
-        """p(the visible tokens) of every masked sequence: (classes, rows) float64; on `complete` rows, the joint."""
+        """p(visible tokens) of every masked sequence: (classes, rows) float64. On `complete` rows it is the joint."""
         return self._forward_backward[0]
 
     @cached_property
     def log_marginals(self) -> Tensor:
-        """(classes, rows, n, states) float32."""
+        """The generator's logits for every masked sequence: (classes, rows, n, states) float32."""
         marginals = self._forward_backward[1]
         return ((1 - self.error) * marginals + self.error / self.codebook_size).log().float()
 
@@ -115,9 +117,10 @@ class MarkovWorld(MaskedGenerator):
 
     @cached_property
     def critic_logits(self) -> Tensor:
-        """(classes, rows, n) float32, 0 on rows that hide something.
+        """The critic's logits for every complete sequence: (classes, rows, n) float32, 0 on other rows.
 
-        p(m | x-hat_0) is proportional to p(m) p(visible tokens) prod over hidden j of p_theta(x-hat_0,j | visible tokens).
+        p(m | x-hat_0) is proportional to p(m) p(visible tokens) prod over hidden j of p_theta(x-hat_0,j | visible
+        tokens).
         """
         kept = torch.zeros(self.num_classes, int(self.complete.sum()), self.num_tokens, dtype=torch.float64)
         total = kept[..., 0].clone()
@@ -131,7 +134,7 @@ class MarkovWorld(MaskedGenerator):
         return logits
 
     def filling_likelihood(self, mask: Tensor) -> Tensor:
-        """p(x-hat_0 | m): true tokens where the mask (n,) is False, filled in by the generator elsewhere. (classes, images)."""
+        """Return p(x-hat_0 | m), with true tokens where the mask (n,) is False, else filled in: (classes, images)."""
         images = self.sequences[self.complete]  # i n
         rows = self.row(images.masked_fill(mask, self.mask_id))  # i
         codes = images[None, ..., None].expand(self.num_classes, -1, -1, 1)
@@ -140,10 +143,11 @@ class MarkovWorld(MaskedGenerator):
 
     @cached_property
     def inline_critic_logits(self) -> Tensor:
-        """(classes, rows, n) float32 at visible tokens: the minimum of `inline_critic_loss` with one fill.
+        """The inline critic's logits at visible tokens, which minimise `inline_critic_loss` with one fill.
 
-        A masked image does not show under which mask m it was filled in. The loss adds o, the log-odds of originals among the
-        visible tokens, so its minimum f solves sum over m of p(m | row) (sigmoid(f + o) - [j is original]) = 0.
+        Shape (classes, rows, n) float32. The mask m under which an image was filled in is unknown. The loss adds o, the
+        log-odds of originals among the visible tokens. Its minimum f solves
+        sum over m of p(m | row) (sigmoid(f + o) - [j is original]) = 0.
         """
         n, rows = self.num_tokens, len(self.sequences)
         visible = self.sequences != self.mask_id  # rows n
@@ -153,7 +157,7 @@ class MarkovWorld(MaskedGenerator):
         for bits in product([False, True], repeat=n):
             mask = torch.tensor(bits)
             image_likelihood = self.filling_likelihood(mask).reshape(-1, *[self.codebook_size] * n)
-            for axis in range(1, n + 1):  # a hidden token may have been any
+            for axis in range(1, n + 1):  # marginalise over the values of hidden tokens
                 hidden = image_likelihood.sum(axis, keepdim=True)
                 image_likelihood = torch.cat([image_likelihood, hidden], dim=axis)
             likelihood = image_likelihood.flatten(1) * pair_probabilities[sum(bits)] / math.comb(n, sum(bits))  # c rows
@@ -163,14 +167,14 @@ class MarkovWorld(MaskedGenerator):
         counts = torch.arange(n + 1)[:, None]
         offsets = ((counts + 0.5) / (visible.sum(1) - counts + 0.5).clamp(min=0.5)).log()[..., None]  # a rows 1
         low, width = torch.full_like(kept, -40.0), 80.0
-        for _ in range(60):  # halving: the left side grows with f
+        for _ in range(60):  # bisection: the left side grows with f
             width /= 2
             expected = (weights[..., None] * (low[:, None] + width + offsets).sigmoid()).sum(1)  # c rows n
             low = torch.where(expected < kept, low + width, low)
         return low.float()
 
     def _count_probabilities(self) -> Tensor:
-        """p(k, l) of the first and the last count of hidden tokens in `inline_critic_loss`: (n + 1, n + 1) float64."""
+        """Return p(k, l) of the first and the last number of hidden tokens in `inline_critic_loss`: (n + 1, n + 1)."""
         n, grid = self.num_tokens, torch.arange(2000, dtype=torch.float64).add(0.5) / 2000
         first, later = grid[:, None], grid[:, None] + (1 - grid[:, None]) * grid
         k, last = (torch.ceil(n * torch.cos(math.pi / 2 * t)).long() for t in (first.expand_as(later), later))
@@ -178,15 +182,15 @@ class MarkovWorld(MaskedGenerator):
         return pairs.reshape(n + 1, n + 1).double() / pairs.sum()
 
     def mask_probabilities(self) -> dict[tuple[bool, ...], float]:
-        """p(m) in training: t ~ U(0, 1), then ceil(gamma(t) n) tokens hidden at random; each mask, True = hidden."""
+        """Return p(m) in training for each mask m, True = hidden: t ~ U(0, 1), then ceil(gamma(t) n) random tokens."""
         n = self.num_tokens
-        # The t at which the cosine gamma(t) falls to each count.
+        # The t at which the cosine gamma(t) falls to each count / n.
         passed = [2 / math.pi * math.acos(count / n) for count in range(n + 1)]
         of_count = [0.0] + [(passed[k - 1] - passed[k]) / math.comb(n, k) for k in range(1, n + 1)]
         return {mask: of_count[sum(mask)] for mask in product([False, True], repeat=n) if any(mask)}
 
     def distribution(self, tokens: Tensor) -> Tensor:
-        """The empirical distribution of complete tokens (b, n) over the complete rows: (images,) float64."""
+        """Return the empirical distribution of tokens (b, n) over the complete rows: (images,) float64."""
         counts = self.row(tokens).bincount(minlength=len(self.sequences))[self.complete]
         return counts.double() / len(tokens)
 
@@ -207,7 +211,7 @@ class BayesCritic(TokenCritic):
 
 
 class BayesInlineCritic(FeatureCritic):
-    """The exact inline critic of a world, a table over what the generator sees."""
+    """The exact inline critic of a world: a table over masked sequences."""
 
     def __init__(self, world: MarkovWorld) -> None:
         self.world, self.num_features, self.feature_width = world, world.num_features, world.feature_width

@@ -1,8 +1,10 @@
-"""Somebody else's generator and critic in our loop: nothing to inherit from, nothing to register.
+"""Use your own generator, critic and scorer with the sampling loop, without a base class or a registry.
 
-A generator is any callable from masked tokens and labels to logits; `as_generator` is told its sizes once. A critic is any
-callable from complete tokens and labels to one logit per token, and a scorer any callable from a proposal to scores. This
-example has one of each, for images of 4 x 4 tokens that are checkerboards: light or dark squares, in one of two phases.
+- A generator is a callable from masked tokens and labels to logits. `as_generator` adds its sizes.
+- A critic is a callable from complete tokens and labels to one logit per token.
+- A scorer is a callable from a proposal to scores.
+
+This example has one of each. Images are checkerboards of 4 x 4 tokens with one of two phases.
 
     python examples/plug_in.py
 """
@@ -17,7 +19,7 @@ PHASE = torch.tensor([(row + column) % 2 for row in range(SIZE) for column in ra
 
 
 def votes_for_a_phase(masked_tokens: Tensor, labels: Tensor | None) -> Tensor:
-    """Votes of the visible squares for each phase -> logits (b, n, 2). Blind on an empty board, as a real one is."""
+    """The generator: visible squares vote for a phase. Returns logits (b, n, 2), uniform for an empty board."""
     visible = masked_tokens != MASK
     votes = torch.where(visible, 1 - 2 * (masked_tokens ^ PHASE), 0).sum(1, keepdim=True)  # b 1
     first = 1.5 * votes * (1 - 2 * PHASE)  # b n: for colour 0
@@ -25,13 +27,13 @@ def votes_for_a_phase(masked_tokens: Tensor, labels: Tensor | None) -> Tensor:
 
 
 def critic(tokens: Tensor, labels: Tensor | None) -> Tensor:
-    """A square is trusted if it agrees with the majority of the board -> logits (b, n)."""
+    """The critic: a square is real if it agrees with the majority. Returns logits (b, n)."""
     side = 1 - 2 * (tokens ^ PHASE)
     return (side * side.sum(1, keepdim=True)).float()
 
 
 def left_to_right(proposal: Proposal) -> Tensor:
-    """A scorer from scratch: trust the first squares most, in reading order."""
+    """A scorer: the first squares in reading order have the highest scores. Returns (b, n)."""
     return -torch.arange(proposal.tokens.shape[1]).expand(proposal.tokens.shape).float()
 
 

@@ -1,8 +1,8 @@
-"""A critic for your own generator, trained by our loop in seconds on a CPU.
+"""Train a critic for your own generator, in seconds on a CPU.
 
-The generator is a plain torch module with token ids of its own: 0 means hidden, and the codes are 1 to 8. `as_generator` is
-told so once; our tokens are always codes from 0. Images are 16 tokens that count up from a random start, so there are 8
-equally likely images. Samples are compared at equal steps; a step with the critic evaluates a second network.
+The generator is a plain torch module with its own token ids: 0 means hidden, and the codes are 1 to 8. `as_generator`
+converts them; tokens of this package are codes from 0. Images are 16 tokens that count up from a random start, so there
+are 8 equally likely images. Samples are compared at equal steps. A step with the critic evaluates a second network.
 
     python examples/train_your_critic.py
 """
@@ -10,6 +10,7 @@ equally likely images. Samples are compared at equal steps; a step with the crit
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -23,7 +24,7 @@ NUM_TOKENS, CODES, STEPS = 16, 8, 6
 
 
 class YourGenerator(nn.Module):
-    """Tokens (b, 16) with ids from 0 to 8, 0 = hidden -> logits (b, 16, 9)."""
+    """Your generator: tokens (b, 16) with ids from 0 (hidden) to 8 -> logits (b, 16, 9)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,12 +36,12 @@ class YourGenerator(nn.Module):
 
 
 def training_images(count: int) -> Tensor:
-    """Tokens (count, 16), codes from 0."""
+    """Return tokens (count, 16) of real images, codes from 0."""
     return (torch.randint(0, CODES, (count, 1)) + torch.arange(NUM_TOKENS)) % CODES
 
 
 def train_your_generator(network: nn.Module) -> None:
-    """Your training, with your ids."""
+    """Train the generator with its own token ids."""
     optimizer = torch.optim.AdamW(network.parameters(), 3e-3)
     for _ in range(300):
         tokens = training_images(128) + 1
@@ -51,7 +52,7 @@ def train_your_generator(network: nn.Module) -> None:
 
 
 def report(name: str, tokens: Tensor) -> None:
-    """Print how many images are right, and the total variation distance to the 8 equally likely ones."""
+    """Print the share of valid images and the total variation distance to the true distribution."""
     right = (tokens.diff(dim=1) % CODES == 1).all(1)
     shares = tokens[right, 0].bincount(minlength=CODES) / len(tokens)
     distance = 0.5 * ((shares - 1 / CODES).abs().sum() + 1 - shares.sum())
@@ -67,7 +68,8 @@ def main() -> None:
     report("before: confidence", sample(generator, ConfidenceScorer(), None, range(1000), steps=STEPS))
 
     tokens = training_images(10_000).numpy().astype("uint16")
-    arrays = TokenArrays(tokens, tokens[:, 0], "none", CODES, (4, 4), ("any",), facts={})
+    no_labels = np.full(len(tokens), -1)
+    arrays = TokenArrays(tokens, no_labels, "none", CODES, (4, 4), class_names=(), facts={})
     config = CriticConfig(
         NUM_TOKENS, CODES, 0, width=64, layers=2, heads=4, mlp_width=128, dropout=0.0, norm_first=True
     )

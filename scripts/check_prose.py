@@ -1,14 +1,15 @@
-"""Check what people read: `make lint` runs it.
+"""Check pages and docstrings. `make lint` runs this script.
 
     python scripts/check_prose.py [FILE ...]
 
-Pages: lines of prose of at most 120 characters, links and anchors that resolve, commands that the real parser knows. The
-README: at most 200 lines, and 30 words a sentence. Pages and source files: none of the phrases that the project does not use.
-Prints one line for each finding, and exits with 1 if there is any.
+- Pages: lines of prose have at most 120 characters, links and anchors resolve, and commands parse.
+- README: at most 200 lines, and 30 words per sentence.
+- Pages and source files: no phrase of `PHRASES`.
+
+Prints one line per finding, and exits with 1 if there are any.
 """
 
 import contextlib
-import importlib
 import os
 import re
 import shlex
@@ -18,12 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from tokencritic.cli import arguments as cli_arguments
-from tokencritic.cli.main import COMMANDS
+from tokencritic.cli.main import COMMANDS, load_command
 from tokencritic.errors import InputError
 
 ROOT = Path(__file__).parents[1]
 LONGEST_LINE, LONGEST_README, LONGEST_SENTENCE = 120, 200, 30
-# A phrase of our own, and what to write in its place.
+# Regular expressions of phrases to avoid, and what to write instead.
 PHRASES = {
     r"model inside": "bundled model",
     r"t(?:ake|akes|aken|ook) (?:\w+ )?back\b": "re-mask",
@@ -40,17 +41,17 @@ PHRASES = {
 
 
 class _ParsedError(Exception):
-    """The command line was parsed; nothing may run."""
+    """Raised after a command line was parsed, so that the command does not run."""
 
 
 def pages() -> list[Path]:
-    """Every page that is written for a reader."""
+    """Return all Markdown pages."""
     top = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
     return [*top, *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "src").rglob("*.md"))]
 
 
 def prose(text: str) -> Iterator[tuple[int, str]]:
-    """The lines outside of code blocks, comments, tables and pictures, numbered from 1."""
+    """Yield the lines outside of code blocks, comments, tables and pictures, numbered from 1."""
     fenced = commented = False
     for number, line in enumerate(text.splitlines(), 1):
         if line.startswith("<!--") or commented:
@@ -85,7 +86,7 @@ def phrases(file: Path) -> Iterator[str]:
 
 
 def anchors(page: Path) -> set[str]:
-    """The anchors of a page's headings, as GitHub makes them."""
+    """Return the anchors of a page's headings, as GitHub generates them."""
     headings = (line.lstrip("# ").lower() for _, line in prose(page.read_text()) if line.startswith("#"))
     return {re.sub(r"[^\w\- ]", "", heading).replace(" ", "-") for heading in headings}
 
@@ -102,7 +103,7 @@ def dead_links(page: Path) -> Iterator[str]:
 
 
 def commands(page: Path) -> Iterator[tuple[int, list[str]]]:
-    """The calls of token-critic in the page's shell blocks, with the line on which each begins."""
+    """Yield the calls of token-critic in the shell blocks of a page, with their line numbers."""
     text = page.read_text()
     for block in re.finditer(r"```bash\n(.*?)```", text, re.DOTALL):
         first = text[: block.start(1)].count("\n") + 1
@@ -128,14 +129,14 @@ def unknown_commands(page: Path) -> Iterator[str]:
 
 
 def parse_only(words: list[str]) -> None:
-    """Parse a command line with the command's own parser. Raises InputError, and runs nothing."""
+    """Parse a command line with the parser of its command, without running it. Raises InputError if it is invalid."""
     if words[0] not in COMMANDS:
         if words[0] not in ("--help", "--version"):
-            raise InputError(f"{words[0]} is no command")
+            raise InputError(f"{words[0]} is not a command")
         return
-    command = importlib.import_module(f"tokencritic.cli.{words[0].replace('-', '_')}")
+    command = load_command(words[0])
     original = cli_arguments.parse
-    remaining = 2 if words[0] == "train" else 1  # `train` parses its model and preset by themselves
+    remaining = 2 if words[0] == "train" else 1  # `train` parses its model and preset first
 
     def parse(*given: Any) -> Any:
         nonlocal remaining
@@ -149,7 +150,7 @@ def parse_only(words: list[str]) -> None:
     for module in places:
         vars(module)["parse"] = parse
     try:
-        with contextlib.redirect_stdout(None):  # of --help
+        with contextlib.redirect_stdout(None):  # the output of --help
             command.main(words[1:])
     except (_ParsedError, SystemExit):
         pass

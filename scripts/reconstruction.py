@@ -1,8 +1,9 @@
-"""What a tokenizer loses: reconstruction FID, the floor of every generation FID, and originals above reconstructions.
+"""Evaluate the reconstructions of a tokenizer: PSNR, codebook perplexity and reconstruction FID.
 
     python scripts/reconstruction.py TOKENIZER DATA [--num 2500] [--inception FILE] [--picture FILE]
 
-Both sides are the same `num` test images, evenly spaced. Inception takes about 0.1 s per image and side on two CPU cores.
+The reconstruction FID is the floor of every generation FID. It compares `num` evenly spaced test images with their own
+reconstructions. Inception takes about 0.1 s per image on two CPU cores, for originals and for reconstructions.
 """
 
 import argparse
@@ -15,8 +16,8 @@ from tokencritic.data.sources import open_source
 from tokencritic.data.transforms import Preprocess, to_float
 from tokencritic.evaluation.features import InceptionFeatures
 from tokencritic.evaluation.metrics import fid, fit_gaussian
+from tokencritic.image_forms import to_pil
 from tokencritic.pictures.grids import image_grid, save
-from tokencritic.pipeline import to_pil
 from tokencritic.pipeline_folder import load_part
 from tokencritic.tokenizers.quantizer import code_counts, perplexity
 
@@ -28,10 +29,10 @@ def main() -> None:
     parser.add_argument("data", help="images with a test split")
     parser.add_argument("--num", type=int, default=2500)
     parser.add_argument(
-        "--inception", help="weights of the FID Inception; an installed package or the cache if not given"
+        "--inception", help="weights of the FID Inception; by default those of an installed package or of the cache"
     )
     parser.add_argument(
-        "--picture", type=Path, help="a PNG of the first two images of each class above their reconstructions"
+        "--picture", type=Path, help="write a PNG of two images of each class above their reconstructions"
     )
     arguments = parser.parse_args()
     tokenizer, source = load_part(arguments.tokenizer, "tokenizer"), open_source(arguments.data, "test")

@@ -105,4 +105,9 @@ TABLES = {
         (*SPENT, "fid", "/confidence", "kid", "precision", "recall"),
     ),
     "cost": by_cost("6", "6.6", "9", "18"),
+    "cost_inception": Table(
+        {"": ("inception_9_maskgit", "inception_9_control", "inception_9_inline")},
+        SAMPLERS,
+        ("nfe", "fid", "/confidence", "/random-remask", "kid", "precision", "recall"),
+    ),
 }

@@ -1,7 +1,7 @@
-"""Break the code in each known way and see that a test notices: `make mutants`.
+"""Mutation tests: insert known mistakes into the code and check that a test fails for each. `make mutants` runs them.
 
-Each entry is one plausible mistake, several of them made by other implementations: the file, what stands there, what the
-mistake would write, and the tests that must fail. Run on a copy of the tree; nothing here is touched.
+Each entry is one plausible mistake, several of them found in other implementations: the file, the correct text, the
+wrong text, and the tests that must fail. Mutants run on a copy of the tree.
 """
 
 import os
@@ -26,13 +26,13 @@ MUTANTS = {
         "originals = ",
         "tests/training/test_losses.py",
     ),
-    "critic is told this very mask": (
+    "critic reads the mask itself": (
         "training/losses.py",
         "labels, previous)",
         "labels, mask)",
         "tests/training/test_losses.py",
     ),
-    "told ratio the wrong way round": (
+    "ratio offset the wrong way round": (
         "training/losses.py",
         "_log_odds(~mask, mask)",
         "_log_odds(mask, ~mask)",
@@ -58,8 +58,8 @@ MUTANTS = {
     ),
     "inline critic learns at hidden tokens": (
         "training/losses.py",
-        "logits[~mask].float(), originals[~mask].float()",
-        "logits.float(), originals.float()",
+        "values.masked_fill(mask, 0), logits, originals, ~mask",
+        "values, logits, originals, ~mask",
         "tests/training/test_inline_critic.py",
     ),
     "inline critic re-masks more than its quota": (
@@ -100,8 +100,8 @@ MUTANTS = {
     ),
     "loss on visible tokens too": (
         "training/losses.py",
-        "own.mask_id), labels, mask)\n    targets = tokens[mask]",
-        "own.mask_id), labels).flatten(0, 1)\n    targets = tokens.flatten()",
+        "view(mask.shape).masked_fill(~mask, 0)",
+        "view(mask.shape)",
         "tests/training/test_losses.py",
     ),
     "critic window closed at its end": (
@@ -153,7 +153,7 @@ MUTANTS = {
         "tests/sampling/test_schedules.py",
     ),
     "TiTok's confidence normalised": (
-        "contracts.py",
+        "scoring.py",
         'if kind != "tempered_logit":',
         "if True:",
         "tests/sampling/test_schedules.py",
@@ -177,7 +177,7 @@ MUTANTS = {
         "tests/sampling/test_propose.py",
     ),
     "kept tokens compete again in MaskGIT": (
-        "contracts.py",
+        "scoring.py",
         "return torch.where(self.mask, put(kept, self.positions, values), kept)",
         "return put(kept * 0, self.positions, values)",
         "tests/sampling/test_scorers.py tests/sampling/test_exact.py",
@@ -214,8 +214,8 @@ MUTANTS = {
     ),
     "a critic window without a step passes": (
         "sampling/settings.py",
-        "if self.steps == 1 or not self.row(has_critic).revokes",
-        "if True or not self.row(has_critic).revokes",
+        "if self.steps <= 1 + row.uses_inline_critic or not row.revokes:",
+        "if True:",
         "tests/sampling/test_settings.py tests/test_pipeline.py",
     ),
     "confidence after the window as noisy as before it": (
@@ -231,7 +231,7 @@ MUTANTS = {
         "tests/sampling/test_settings.py",
     ),
     "the control has other settings than the critic": (
-        "sampling/settings.py",
+        "sampling/model_settings.py",
         'if (chosen, usual) == ("random-remask", "critic")',
         "if False",
         "tests/test_pipeline.py tests/sampling/test_settings.py",
@@ -261,7 +261,7 @@ MUTANTS = {
         "tests/sampling/test_exact.py",
     ),
     "one noise for sampling and choosing": (
-        "contracts.py",
+        "scoring.py",
         "Use.SELECT, self.step.index",
         "Use.DRAW, self.step.index",
         "tests/sampling/test_exact.py tests/sampling/test_scorers.py",
@@ -364,6 +364,30 @@ MUTANTS = {
         "view(-1, candidates).argmin(dim=1)",
         "tests/sampling/test_rejection.py",
     ),
+    "the host looks at every step": (
+        "sampling/loop.py",
+        '{step.index}"] = scores.isnan().any()',
+        '{step.index}"] = scores.isnan().any() | (mask.sum().item() < 0)',
+        "tests/sampling/test_on_gpu.py",
+    ),
+    "noise made on the CPU": (
+        "randomness.py",
+        "torch.arange((count + 3) // 4, device=seeds.device)",
+        "torch.arange((count + 3) // 4)",
+        "tests/sampling/test_on_gpu.py",
+    ),
+    "a training step waits for its mask": (
+        "masking.py",
+        'fixed_shapes or mask.device.type != "cpu"',
+        "fixed_shapes",
+        "tests/training/test_on_gpu.py",
+    ),
+    "another shape at each compiled step": (
+        "sampling/propose.py",
+        "most_masked is None or generator.fixed_shapes",
+        "most_masked is None",
+        "tests/sampling/test_compiled.py",
+    ),
     "the slope of GELU is off": (
         "models/transformer.py",
         "alpha=3",
@@ -382,17 +406,59 @@ MUTANTS = {
         '("at random", chosen)',
         "tests/evaluation/test_tuning.py",
     ),
+    "null label of a foreign generator not translated": (
+        "adapters.py",
+        "labels = torch.where(labels == self.num_classes, self._own_null, labels)",
+        "pass",
+        "tests/test_contracts.py",
+    ),
+    "codes of a foreign vocabulary taken from its first column": (
+        "adapters.py",
+        "logits[..., self._first : last]",
+        "logits[..., : self.codebook_size]",
+        "tests/test_contracts.py",
+    ),
+    "labels given to a generator without classes": (
+        "pipeline.py",
+        "own = None if labels is None else labels[rows], all",
+        "own = torch.zeros_like(rows) if labels is None else labels[rows], all",
+        "tests/cli/test_factories.py",
+    ),
+    "--critic does not replace the model's critic": (
+        "pipeline.py",
+        "**self.parts | critic",
+        "**critic | self.parts",
+        "tests/test_pipeline.py",
+    ),
+    "code in a foreign file is run": (
+        "foreign_weights.py",
+        "weights_only=True)",
+        "weights_only=False)",
+        "tests/interop/test_foreign_weights.py",
+    ),
+    "cached results survive a change of a foreign network's code": (
+        "contracts.py",
+        "network_fingerprint(self.networks, source=True)",
+        "network_fingerprint(self.networks, source=False)",
+        "tests/test_contracts.py",
+    ),
+    "swapped files are not noticed": (
+        "interop/importing.py",
+        'swapped == ((kind, "tokenizer"), (kind, "generator"))',
+        "False",
+        "tests/cli/test_import_command.py",
+    ),
 }
 
 
 def survives(name: str, folder: Path) -> bool:
-    """Whether all tests pass with the mistake in. A pattern that is no longer there is an error, not a pass."""
+    """Return whether all tests pass with the mistake. Exits if the correct text does not occur exactly once."""
     file, right, wrong, tests = MUTANTS[name]
     path = folder / "src/tokencritic" / file
     text = path.read_text()
     if text.count(right) != 1:
         sys.exit(
-            f"mutant {name!r}: {right!r} stands {text.count(right)} times in {file}; bring tests/mutants.py up to date"
+            f"mutant {name!r}: {right!r} occurs {text.count(right)} times in {file}, not once; update tests/mutants.py"
         )
     path.write_text(text.replace(right, wrong))
     alive = passes(folder, tests)
@@ -417,14 +483,14 @@ def main() -> None:
         shutil.copy(ROOT / "pyproject.toml", folder)
         names = sys.argv[1:] or list(MUTANTS)
         if not passes(folder, " ".join(sorted({test for name in names for test in MUTANTS[name][3].split()}))):
-            sys.exit("the tests fail without any mutant; nothing can be learned")
+            sys.exit("the tests fail without any mutant; expected them to pass")
         survivors = []
         for name in names:
             alive = survives(name, folder)
             survivors += [name] * alive
             print(f"{'SURVIVED' if alive else 'caught  '}  {name}", flush=True)
     if survivors:
-        sys.exit(f"{len(survivors)} mutants survived: a test is missing")
+        sys.exit(f"{len(survivors)} mutants survived; a test is missing")
 
 
 if __name__ == "__main__":

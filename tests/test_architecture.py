@@ -1,4 +1,4 @@
-"""The tree of docs/design.md names every file once, and imports point upward only: a file uses what stands above it."""
+"""The tree of docs/design.md names every file once, and a file imports only files above it."""
 
 import ast
 import re
@@ -10,7 +10,7 @@ TREE = re.search(r"```\n(errors\.py .*?)```", (ROOT / "docs/design.md").read_tex
 
 
 def files_of(tree):
-    """The modules that a tree names, in its order: `sampling.loop` for `loop.py` below `sampling/`."""
+    """Return the modules of a tree in its order: `sampling.loop` for `loop.py` below `sampling/`."""
     found, folder = [], ""
     for indent, name, kind in re.findall(r"^( *)(\w+)(\.py|/)", tree, re.MULTILINE):
         if kind == "/":
@@ -21,7 +21,7 @@ def files_of(tree):
 
 
 class Imports(ast.NodeVisitor):
-    """The modules of the package that a file imports, anywhere in it but under TYPE_CHECKING, each with its line."""
+    """Return the modules of the package that a file imports, except under TYPE_CHECKING, each with its line."""
 
     def __init__(self):
         self.found = []
@@ -42,7 +42,7 @@ class Imports(ast.NodeVisitor):
 
 
 def imports_of(source):
-    """Names without the package's own, such as `sampling.loop.run_loop`; what is not of the package is left out."""
+    """Return names without the prefix of the package, such as `sampling.loop.run_loop`. Other packages are left out."""
     visitor = Imports()
     visitor.visit(ast.parse(source))
     prefix = "tokencritic."

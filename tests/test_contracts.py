@@ -1,6 +1,7 @@
 """The base classes and their defaults, and the adapters that make whole parts of plain callables."""
 
 import dataclasses
+import importlib
 from types import SimpleNamespace
 
 import pytest
@@ -8,16 +9,7 @@ import torch
 from torch import nn
 
 from tokencritic.adapters import as_classifier, as_critic, as_generator, as_scorer, as_tokenizer
-from tokencritic.contracts import (
-    ImageClassifier,
-    ImageTokenizer,
-    MaskedGenerator,
-    Part,
-    Proposal,
-    Scorer,
-    TokenCritic,
-    evaluating,
-)
+from tokencritic.contracts import ImageClassifier, ImageTokenizer, MaskedGenerator, Part, TokenCritic, evaluating
 from tokencritic.errors import InputError
 from tokencritic.guidance import guided as guided_by
 from tokencritic.models.generator import Generator
@@ -26,6 +18,7 @@ from tokencritic.plan import Step
 from tokencritic.randomness import Use, uniforms
 from tokencritic.sampling.scorers import ConfidenceScorer, CriticScorer, RandomOrderScorer
 from tokencritic.sampling.starts import edit, refine, sample
+from tokencritic.scoring import Proposal, Scorer
 
 NUM_TOKENS, CODES, CLASSES = 9, 5, 3
 LABELS = torch.tensor([0, 2, 1, 2])
@@ -58,7 +51,7 @@ def test_a_part_without_networks_is_on_the_cpu_in_float32():
     part = Part()
     assert part.networks == ()
     assert (part.device, part.dtype) == (torch.device("cpu"), torch.float32)
-    with pytest.raises(InputError, match="a Part has no fingerprint, by which its results could be kept"):
+    with pytest.raises(InputError, match="a Part has no fingerprint, so its results cannot be cached"):
         part.fingerprint()
 
 
@@ -200,7 +193,7 @@ def test_sizes_are_read_from_attributes_and_must_agree_with_those_given():
     assert generator.dtype == torch.float64
     assert as_generator(generator) is generator
     assert as_generator(TableGenerator()).num_tokens == NUM_TOKENS
-    with pytest.raises(InputError, match="num_tokens is 8 but the generator's is 9"):
+    with pytest.raises(InputError, match="num_tokens is 8; the generator's attribute num_tokens is 9"):
         as_generator(own, num_tokens=8)
     with pytest.raises(InputError, match="the generator has no attribute mask_id; pass mask_id= to as_generator"):
         as_generator(table_logits, num_tokens=NUM_TOKENS, codebook_size=CODES)
@@ -233,6 +226,68 @@ def test_logits_that_end_before_the_last_code_are_refused():
     )
     with pytest.raises(InputError, match="logits of shape"):
         short(tokens, LABELS)
+
+
+@pytest.mark.parametrize("null", [{"null_class": True}, {"null_label": -7}, {"null_class": True, "null_label": 2024}])
+def test_a_null_class_of_its_own_guides_as_ours_does(null):
+    own_null, ours, (tokens, _) = null.get("null_label", CLASSES), GuidableGenerator(), masked()
+
+    def stranger(tokens, labels):
+        assert set(labels.tolist()) <= {own_null, *range(CLASSES)}
+        hidden = torch.where(tokens == 0, CODES, tokens - 1)
+        return table_logits(hidden, torch.where(labels == own_null, CLASSES, labels))
+
+    sizes = {"num_tokens": NUM_TOKENS, "codebook_size": CODES, "num_classes": CLASSES}
+    generator = as_generator(stranger, mask_id=0, first_code=1, **sizes, **null)
+    assert (generator.null_class, generator.num_labels) == (True, CLASSES + 1)
+    torch.testing.assert_close(guided_by(generator, 2.5)(tokens, LABELS), guided_by(ours, 2.5)(tokens, LABELS))
+    made, expected = (sample(guided_by(one, 3.0), ConfidenceScorer(), LABELS, 3, steps=6) for one in (generator, ours))
+    assert made.equal(expected)
+    assert not made.equal(sample(ours, ConfidenceScorer(), LABELS, 3, steps=6))
+
+
+def test_a_null_class_and_ids_are_read_from_attributes():
+    class Sized(nn.Module):
+        num_tokens, codebook_size, mask_id, first_code, num_classes, null_label = 2, 3, 0, 1, 4, 9
+
+        def forward(self, tokens, labels):
+            return nn.functional.one_hot(tokens, 4).float() + labels[:, None, None]
+
+    generator = as_generator(Sized())
+    logits = generator(torch.tensor([[0, 3], [2, 1]]), torch.tensor([4, 3]))  # 3 is hidden, label 4 is no class
+    assert logits.tolist() == [[[10, 9, 9], [9, 9, 9]], [[3, 3, 4], [3, 4, 3]]]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"null_class": True}, "null_class is true but num_classes is 0"),
+        ({"null_class": False, "null_label": 9, "num_classes": 3}, "null_label is 9 but null_class is false"),
+        ({"null_label": 2, "num_classes": 3}, "null_label is 2; expected a label outside the classes 0 to 2"),
+    ],
+)
+def test_a_null_class_that_cannot_be_is_refused(given, message):
+    with pytest.raises(InputError, match=message):
+        as_generator(table_logits, num_tokens=NUM_TOKENS, codebook_size=CODES, mask_id=CODES, **given)
+
+
+def test_a_generator_without_classes_is_given_no_labels():
+    def stranger(tokens, labels):
+        assert labels is None
+        return torch.zeros(*tokens.shape, CODES)
+
+    generator = as_generator(stranger, num_tokens=NUM_TOKENS, codebook_size=CODES, mask_id=CODES)
+    assert (generator.num_classes, generator.num_labels, generator.null_class) == (0, 0, False)
+    assert sample(generator, ConfidenceScorer(), None, range(3), steps=4).shape == (3, NUM_TOKENS)
+
+
+@pytest.mark.parametrize("returned", [None, (1, 2)])
+def test_what_is_no_logits_is_refused(returned):
+    generator = as_generator(lambda *_: returned, num_tokens=9, codebook_size=CODES, mask_id=CODES)
+    with pytest.raises(InputError, match=f"the generator returned a {type(returned).__name__}; expected a tensor"):
+        generator(torch.zeros(2, 9, dtype=torch.int64), None)
+    with pytest.raises(InputError, match="the generator is a dict; expected a MaskedGenerator, or a callable"):
+        as_generator({})
 
 
 def test_an_adapted_critic_has_what_it_states_and_the_defaults_for_the_rest():
@@ -301,8 +356,60 @@ def test_an_adapted_part_keeps_its_own_device_and_fingerprint():
     part = as_critic(stated)
     assert part.device == torch.device("meta")
     assert part.fingerprint() == "abc"
-    with pytest.raises(InputError, match="has no fingerprint"):
+    with pytest.raises(
+        InputError, match=r"the function has no fingerprint, .*; make it a torch module, or give it a meth"
+    ):
         as_critic(lambda *_: None).fingerprint()
+    assert as_critic(lambda *_: None).identity() == "function"
+
+
+def test_a_torch_module_is_known_by_its_weights_attributes_and_source():
+    class Scaled(nn.Linear):
+        scale = 2.0
+
+    def made(seed=0, **attributes):
+        torch.manual_seed(seed)
+        network = Scaled(2, 2)
+        vars(network).update(attributes)
+        return as_critic(network)
+
+    first = made()
+    assert first.fingerprint() == made().fingerprint() != first.identity() == made().identity()
+    first.inner.eval()
+    assert first.fingerprint() == made().fingerprint()  # the mode changes with every evaluation
+    others = [made(seed=1), made(scale=3.0), as_critic(nn.Linear(2, 2)), made(name="other")]
+    assert len({one.fingerprint() for one in (first, *others)}) == 5
+    assert len({one.identity() for one in (first, *others)}) == 5
+
+
+def test_a_change_of_the_code_is_another_fingerprint_of_the_same_network(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    source = "from torch import nn\nclass Net(nn.Linear):\n    pass\n"
+    (tmp_path / "net_of_the_test.py").write_text(source)
+    network = as_critic(importlib.import_module("net_of_the_test").Net(2, 2))
+    before = network.fingerprint(), network.identity()
+    (tmp_path / "net_of_the_test.py").write_text(source + "# changed\n")
+    assert network.fingerprint() != before[0]
+    assert network.identity() == before[1]
+
+
+def test_a_generator_that_lacks_what_has_no_default_is_refused():
+    class Unsized(MaskedGenerator):
+        num_tokens, mask_id = 4, 3
+
+    with pytest.raises(
+        InputError, match="the generator, a Unsized, has no codebook_size; set it as MaskedGenerator says"
+    ):
+        as_generator(Unsized())
+
+    class Shadowed(MaskedGenerator, nn.Module):
+        num_tokens, codebook_size, mask_id = 4, 3, 3
+
+        def forward(self, tokens, labels):
+            return torch.zeros(*tokens.shape, 3)
+
+    with pytest.raises(InputError, match=r"the generator, a Shadowed, has no __call__; define it; a torch module is"):
+        as_generator(Shadowed())
 
 
 def test_our_models_are_by_the_contracts():

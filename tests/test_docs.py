@@ -1,4 +1,4 @@
-"""What the README and the docs print must run as printed."""
+"""Code in the README and the docs runs as printed."""
 
 import re
 import runpy
@@ -32,7 +32,7 @@ def test_the_prose_check_finds_what_it_looks_for(tmp_path):
         good + "word " * 30: "characters; at most 120",
         good.replace("(#a-page)", "(#another-page)"): "the link #another-page leads nowhere",
         good.replace("sample MODEL", "sample MODEL --stepz 3"): "--stepz",
-        good.replace("sample MODEL", "paint MODEL"): "paint is no command",
+        good.replace("sample MODEL", "paint MODEL"): "paint is not a command",
     }
     for text, finding in {good: "prose: no findings", **bad}.items():
         page.write_text(text)

@@ -1,7 +1,7 @@
-"""The sign of the results that the README reports, by the commands that it prints: `make evidence`.
+"""The order of the results that the README reports, by the commands that it prints. `make evidence` runs these tests.
 
-Not among `make test`'s, as it takes half an hour: 14,000 images of 17 to 34 NFE, 2,000 of them refined, some 10 a second
-on two CPU cores. What is done is kept in the cache, so that a second time takes a minute.
+They are not part of `make test`, because they take half an hour on two CPU cores: 14,000 images at 17 to 34 NFE, 2,000
+of them refined. Samples are cached, so that a second run takes a minute.
 """
 
 import json

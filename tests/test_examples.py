@@ -1,4 +1,4 @@
-"""The examples run as their docstrings say, and show what they claim."""
+"""The examples run as documented and show the documented results."""
 
 import re
 import subprocess
@@ -25,6 +25,16 @@ def test_train_your_critic_runs_and_its_critic_wins_at_equal_steps():
     )
     assert after[0] > before[0] + 15  # percent of the images are right
     assert after[1] < before[1] - 0.15  # total variation distance
+
+
+def test_a_generator_without_classes_gets_a_critic_by_the_commands():
+    confidence, critic = (float(x) for x in re.findall(r"([\d.]+)% right", run("examples/unconditional.py")))
+    assert critic > confidence + 20
+
+
+def test_guidance_makes_a_generator_with_a_null_class_follow_its_labels():
+    shares = [float(x) for x in re.findall(r"([\d.]+)% of the tokens", run("examples/null_class.py"))]
+    assert shares[0] + 10 < shares[1] < shares[2]
 
 
 def test_the_exact_world_writes_its_figure(tmp_path):

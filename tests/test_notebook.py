@@ -19,7 +19,7 @@ def cells():
 
 
 def run(sources):
-    """Run the cells in one place; returns what the last line of each one shows, as a notebook does."""
+    """Run the cells in one namespace, and return the value of each cell's last line, as a notebook shows it."""
     names, shown = {}, []
     for number, source in enumerate(sources):
         *lines, last = source.split("\n")

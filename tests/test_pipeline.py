@@ -8,11 +8,12 @@ from PIL import Image
 
 from tokencritic import Generator, Given, InputError, TokenCriticPipeline, TransformerConfig, as_generator
 from tokencritic.models.classifier import Classifier, ClassifierConfig
-from tokencritic.pipeline_folder import load_part
+from tokencritic.models.inline_critic import InlineCritic, InlineCriticConfig
+from tokencritic.pipeline_folder import load_critic, load_part
 from tokencritic.randomness import candidate_seeds
 from tokencritic.sampling.scorers import CriticScorer
 from tokencritic.sampling.settings import SamplingSettings
-from tokencritic.sampling.starts import edit, refine
+from tokencritic.sampling.starts import edit, refine, sample
 from tokencritic.tokenizers.compact import CompactConfig, CompactTokenizer
 from tokencritic.tokenizers.vqgan import VQGAN, VQGANConfig
 
@@ -26,8 +27,12 @@ def make_tokenizer(**changes):
     return CompactTokenizer(CompactConfig(**{"image_size": 8, "width": 16, "codebook_size": 16, **changes}))
 
 
-def no_classes():
-    return Generator(replace(SIZES, num_classes=0, null_class=False))
+def no_classes(pipe, num_classes=0):
+    """The same with a generator and a critic that have no classes."""
+    torch.manual_seed(1)
+    generator = Generator(replace(SIZES, num_classes=num_classes, null_class=False)).eval()
+    parts = pipe.tokenizer, generator, generator.start_critic().eval(), pipe.classifier
+    return TokenCriticPipeline(*parts, defaults=pipe.defaults)
 
 
 def without_judges(pipe):
@@ -188,7 +193,7 @@ def test_refinement_has_settings_of_its_own(pipe):
     later = TokenCriticPipeline(**pipe.parts, defaults=replace(pipe.defaults, critic_window=(0.4, 0.1)))
     assert later.sampling.for_refinement().critic_window == (1, 0)
     assert later.sampling.for_refinement(critic_window=(1, 0.5)).critic_window == (1, 0.5)
-    with pytest.raises(InputError, match=r"critic_window is \(0\.4, 0\); refinement starts with the critic"):
+    with pytest.raises(InputError, match=r"critic_window is \(0\.4, 0\); expected a start of 1"):
         later.sampling.for_refinement(critic_window=(0.4, 0))
 
 
@@ -321,8 +326,64 @@ def test_somebody_elses_generator_fits_in(pipe):
     by_function = TokenCriticPipeline(pipe.tokenizer, function)
     assert by_function(np.int64(2), output_type="pt").equal(foreign(2, output_type="pt"))
     assert foreign.to(dtype=torch.float64).generator.dtype == torch.float64
-    with pytest.raises(InputError, match="which cannot be saved as a part of a pipeline"):
+    with pytest.raises(InputError, match="expected a class of this package to save a pipeline"):
         foreign.save_pretrained("never-written")
+
+
+def test_a_model_without_classes_samples_refines_and_edits(pipe, tmp_path):
+    plain = no_classes(pipe)
+    images = plain(num_images_per_label=3, seed=5, output_type="pt")
+    assert images.shape == (3, 1, 8, 8)
+    assert images[1:2].equal(plain(seed=6, output_type="pt"))
+    tokens = plain.sample_tokens(None, range(5, 8))
+    assert images.equal(plain.images(tokens, "pt"))
+    expected = sample(
+        plain.generator, CriticScorer(plain.critic, 0.3), None, range(5, 8), steps=3, temperature=(1.2, 0.8)
+    )
+    assert tokens.equal(expected)
+    assert plain.refine(tokens, seed=2, output_type="pt").shape == images.shape
+    region = torch.tensor([True, False, False, True])
+    edited = plain.sample_tokens(None, 9, plain.defaults, Given(tokens, region=region))
+    assert edited[:, ~region].equal(tokens[:, ~region])
+    assert plain.edit(tokens, region, seed=9, output_type="pt").equal(plain.images(edited, "pt"))
+    ranked = plain(num_images_per_label=2, candidates=3, reject_by="critic", output_type="pt")
+    assert ranked.shape == (2, 1, 8, 8)
+    scores = plain.critic_scores(tokens, None, batch_size=2)
+    torch.testing.assert_close(scores, plain.critic(tokens, None).sigmoid().detach())
+    assert (plain.names(None), plain.relative_costs["generator"]) == ([], 1)
+    plain.save_pretrained(tmp_path / "model")
+    again = TokenCriticPipeline.from_pretrained(tmp_path / "model")
+    assert again(num_images_per_label=3, seed=5, output_type="pt").equal(images)
+
+
+def test_another_critic_is_sampled_with_by_default(pipe, tmp_path):
+    config = InlineCriticConfig(4, 16, 3, 1, SIZES.width, pipe.generator.identity(), 8, 1, 2, 16)
+    with_inline = pipe.with_critic(inline_critic=InlineCritic(config).eval())
+    assert (with_inline.defaults.sampler, with_inline.critic) == ("inline", pipe.critic)
+    other = pipe.generator.start_critic().eval()
+    again = with_inline.with_critic(critic=other)
+    assert (again.defaults.sampler, again.critic, again.class_names) == ("critic", other, NAMES)
+    assert again.inline_critic is with_inline.inline_critic
+    with_inline.save_pretrained(tmp_path / "both")
+    with_inline.inline_critic.save_pretrained(tmp_path / "alone")
+    without_judges(pipe).save_pretrained(tmp_path / "none")
+    assert load_critic(tmp_path / "both").keys() == {"critic"}
+    assert load_critic(tmp_path / "both/critic").keys() == {"critic"}
+    assert load_critic(tmp_path / "alone").keys() == {"inline_critic"}
+    assert load_critic("fashion-mnist").keys() == {"critic"}
+    for place in (tmp_path, tmp_path / "none", tmp_path / "none/generator"):
+        with pytest.raises(
+            InputError, match="has no critic; expected a run of a critic, a model with a critic, or the folder of a"
+        ):
+            load_critic(place)
+
+
+def test_a_model_with_one_class_needs_no_label(pipe):
+    one = no_classes(pipe, num_classes=1)
+    one.classifier = None
+    images = one(num_images_per_label=2, output_type="pt")
+    assert images.equal(one([0, 0], output_type="pt"))
+    assert one.refine(images, output_type="pt").equal(one.refine(images, 0, output_type="pt"))
 
 
 def test_the_tokenizer_of_a_model_or_alone(pipe, tmp_path):
@@ -334,7 +395,7 @@ def test_the_tokenizer_of_a_model_or_alone(pipe, tmp_path):
     assert type(load_part(tmp_path / "model", "tokenizer")) is CompactTokenizer
     assert type(load_part(tmp_path / "alone", "tokenizer")) is VQGAN
     pipe.generator.save_pretrained(tmp_path / "generator")
-    with pytest.raises(InputError, match="config of no tokenizer known here"):
+    with pytest.raises(InputError, match="expected those of a tokenizer"):
         load_part(tmp_path / "generator", "tokenizer")
 
 
@@ -344,7 +405,7 @@ def test_the_tokenizer_of_a_model_or_alone(pipe, tmp_path):
         (lambda facts: facts | {"format": 2}, "has format 2; this version reads format 1"),
         (lambda facts: facts | {"parts": facts["parts"] | {"critic": "oracle"}}, "critic of kind 'oracle'"),
         (lambda facts: facts | {"parts": facts["parts"] | {"upscaler": "x"}}, "upscaler of kind 'x'"),
-        (lambda facts: facts | {"parts": {"tokenizer": "compact"}}, "names no generator"),
+        (lambda facts: facts | {"parts": {"tokenizer": "compact"}}, "has no generator"),
         (lambda facts: facts | {"sampling": {"steps": 0}}, "sampling: steps is 0"),
         (lambda facts: facts | {"sampling": {"stepz": 1}}, "sampling: .*stepz"),
         (lambda facts: facts | {"sampling": {"temperature": [1, 2, 3]}}, "sampling: temperature is"),
@@ -371,7 +432,17 @@ def test_a_damaged_folder_is_named(pipe, tmp_path, change, message):
         (lambda pipe: pipe(3), "class_labels holds 3; expected 0 to 2"),
         (lambda pipe: pipe([1.7]), "class_labels holds 1.7"),
         (lambda pipe: pipe([]), "class_labels is empty"),
-        (lambda pipe: TokenCriticPipeline(pipe.tokenizer, no_classes()), "the generator has no classes"),
+        (lambda pipe: pipe(), "class_labels is missing; the model has 3 classes"),
+        (lambda pipe: pipe.sample_tokens(None, [0]), "labels is None and the model has 3 classes"),
+        (lambda pipe: no_classes(pipe)([1]), r"class_labels is \[1\], and the model has no classes; leave it out"),
+        (lambda pipe: no_classes(pipe).refine(GREY, 1), "class_labels is 1, and the model has no classes"),
+        (lambda pipe: no_classes(pipe).sample_tokens(None, 3), "seeds is one integer; give one seed per image"),
+        (
+            lambda pipe: no_classes(pipe).sample_tokens(torch.tensor([0])),
+            "labels are given and the model has no classes",
+        ),
+        (lambda pipe: no_classes(pipe)(candidates=2), "reject_by is classifier, which ranks by the image's class"),
+        (lambda pipe: no_classes(pipe)(guidance=2.0), "guidance is 2.0 but the generator was made without null_class"),
         (lambda pipe: TokenCriticPipeline(pipe.tokenizer, lambda *_: None), "generator has no attribute num_tokens"),
         (lambda pipe: TokenCriticPipeline(object(), pipe.generator), "tokenizer, a object, has no encode"),
         (lambda pipe: pipe("3"), "class_labels holds 3"),
@@ -394,7 +465,7 @@ def test_a_damaged_folder_is_named(pipe, tmp_path, change, message):
             "reject_with is given but reject_by is critic",
         ),
         (lambda pipe: pipe.sample_tokens(torch.zeros(0, dtype=torch.int64)), "there are 0 labels"),
-        (lambda pipe: without_judges(pipe).refine(GREY, 0), "has no critic to say which tokens to refine"),
+        (lambda pipe: without_judges(pipe).refine(GREY, 0), "has no critic for refinement"),
         (lambda pipe: pipe.refine(GREY, 0, sampler="confidence"), "sampler is confidence"),
         (lambda pipe: pipe.refine(GREY, 0, ratio=0.0), "ratio is 0.0"),
         (lambda pipe: pipe.refine(GREY, [0, 1]), "there are 2 labels for 1 images"),

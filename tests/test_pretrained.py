@@ -1,4 +1,4 @@
-"""The models inside the package, used as a new user would: by name, with no network and no data set."""
+"""The bundled models as a new user has them: by name, without network access or data sets."""
 
 import json
 import os
@@ -22,7 +22,7 @@ FOLDER = Path(tokencritic.__file__).parent / "pretrained"
 
 @pytest.fixture
 def alone(tmp_path, monkeypatch):
-    """An empty folder, an empty cache, and no way out."""
+    """An empty folder and cache, without network access."""
 
     def refuse(*_):
         raise AssertionError("something asks the network")

@@ -1,4 +1,4 @@
-"""Progress: plain lines off a terminal, a bar on one, silence when asked."""
+"""Progress: a bar on a terminal, plain lines elsewhere, nothing with shown=False."""
 
 import io
 import time

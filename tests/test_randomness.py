@@ -9,7 +9,7 @@ from tokencritic.randomness import Use, as_seeds, philox, uniforms
 
 @pytest.mark.parametrize(
     ("counter", "key", "expected"),
-    [  # the known answers that Random123 publishes for philox4x32-10
+    [  # known answers of Random123 for philox4x32-10
         ([0] * 4, [0] * 2, [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]),
         ([0xFFFFFFFF] * 4, [0xFFFFFFFF] * 2, [0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD]),
         (
@@ -36,7 +36,7 @@ def test_seeds_uses_steps_and_positions_are_independent():
     values = [uniforms(seeds, 50, use, step).flatten() for use in (Use.DRAW, Use.SELECT) for step in (0, 1)]
     correlations = torch.stack(values).corrcoef()
     assert (correlations - torch.eye(4)).abs().max() < 0.05
-    assert torch.cat(values).unique().numel() > 39_900  # 40,000 draws of 23 bits: about 95 meet by chance
+    assert torch.cat(values).unique().numel() > 39_900  # of 40,000 samples of 23 bits about 95 collide
     neighbours = values[0].reshape(200, 50)
     assert torch.stack([neighbours[:, 1:].flatten(), neighbours[:, :-1].flatten()]).corrcoef()[0, 1].abs() < 0.05
     assert torch.stack([neighbours[1:].flatten(), neighbours[:-1].flatten()]).corrcoef()[0, 1].abs() < 0.05

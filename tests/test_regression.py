@@ -1,6 +1,6 @@
-"""The tokens that the bundled model samples, recorded once: what a seed gives does not change from version to version.
+"""Recorded tokens of the bundled model: the result of a seed does not change between versions.
 
-`regression.npz` holds the tokens of three images for each run, uint8 (3, 196). Another CPU may round differently, so one
+`regression.npz` has the tokens of three images for each run, uint8 (3, 196). Another CPU may round differently, so one
 token in a thousand may differ.
 """
 

@@ -11,7 +11,8 @@ __version__ = "0.1.0"
 # module -> the public names that it holds
 _HOMES = {
     "adapters": ["as_critic", "as_generator", "as_scorer"],
-    "contracts": ["FeatureCritic", "MaskedGenerator", "Proposal", "Scorer", "TokenCritic"],
+    "contracts": ["FeatureCritic", "MaskedGenerator", "TokenCritic"],
+    "scoring": ["Proposal", "Scorer"],
     "errors": ["InputError"],
     "models.critic": ["Critic", "CriticConfig"],
     "models.generator": ["Generator"],

@@ -4,8 +4,6 @@ from tokencritic.adapters import as_generator as as_generator
 from tokencritic.adapters import as_scorer as as_scorer
 from tokencritic.contracts import FeatureCritic as FeatureCritic
 from tokencritic.contracts import MaskedGenerator as MaskedGenerator
-from tokencritic.contracts import Proposal as Proposal
-from tokencritic.contracts import Scorer as Scorer
 from tokencritic.contracts import TokenCritic as TokenCritic
 from tokencritic.errors import InputError as InputError
 from tokencritic.models.critic import Critic as Critic
@@ -28,6 +26,8 @@ from tokencritic.sampling.starts import edit as edit
 from tokencritic.sampling.starts import refine as refine
 from tokencritic.sampling.starts import sample as sample
 from tokencritic.sampling.trace import Trace as Trace
+from tokencritic.scoring import Proposal as Proposal
+from tokencritic.scoring import Scorer as Scorer
 from tokencritic.training.losses import critic_loss as critic_loss
 from tokencritic.training.losses import generator_loss as generator_loss
 from tokencritic.training.losses import inline_critic_loss as inline_critic_loss

@@ -1,4 +1,4 @@
-"""Whole parts from plain callables and objects: the only place that asks a stranger's object what it has."""
+"""Adapters from plain callables and objects to the contracts. No other module probes objects for attributes."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,8 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tokencritic.contracts import ImageClassifier, ImageTokenizer, MaskedGenerator, Part, Proposal, Scorer, TokenCritic
+from tokencritic.contracts import ImageClassifier, ImageTokenizer, MaskedGenerator, Part, TokenCritic
 from tokencritic.errors import InputError
+from tokencritic.fingerprints import network_fingerprint
+from tokencritic.scoring import Proposal, Scorer
 
 
 def as_generator(
@@ -16,51 +18,79 @@ def as_generator(
     num_tokens: int | None = None,
     codebook_size: int | None = None,
     mask_id: int | None = None,
-    first_code: int = 0,
+    first_code: int | None = None,
     num_classes: int | None = None,
+    null_class: bool | None = None,
+    null_label: int | None = None,
 ) -> MaskedGenerator:
-    """A generator by the contract from any callable `(masked_tokens, labels) -> logits`.
+    """Adapt a callable `(masked_tokens, labels) -> logits` to `MaskedGenerator`.
 
-    Sizes that are not given are read from attributes of the same name. mask_id, first_code: the callable's own token ids of
-    the mask and of its first code. Our tokens are always codes from 0 to codebook_size - 1, with `codebook_size` for hidden;
-    they are translated for the callable. Its logits are (b, n, codebook_size), or cover its vocabulary, from which the codes
-    are taken.
+    Arguments that are None are read from attributes of the same name.
+
+    num_tokens: N, tokens per image.
+    codebook_size: K, the number of codes.
+    mask_id: the callable's id of a hidden token.
+    first_code: the callable's id of the first code, 0 by default.
+    num_classes: 0 by default, for an unconditional callable, whose labels are None.
+    null_class: True if the callable accepts the label `num_classes` as no class.
+    null_label: the callable's own label of no class, if it is another.
+
+    The adapted generator has codes 0 to K - 1 and `mask_id` K; tokens are translated for the callable. The callable
+    returns logits (b, n, K), or logits (b, n, vocabulary) with one column per token id, from which the codes are
+    selected. InputError is raised if the last code has no column.
     """
     if isinstance(generator, MaskedGenerator):
-        return generator
-    sizes = {"num_tokens": num_tokens, "codebook_size": codebook_size, "mask_id": mask_id, "num_classes": num_classes}
-    for name, given in sizes.items():
+        return _whole(generator)
+    if not callable(generator):
+        got = f"the generator is a {type(generator).__name__}"
+        raise InputError(f"{got}; expected a MaskedGenerator, or a callable (masked_tokens, labels) -> logits")
+    given = {"num_tokens": num_tokens, "codebook_size": codebook_size, "mask_id": mask_id, "first_code": first_code}
+    given |= {"num_classes": num_classes, "null_class": null_class, "null_label": null_label}
+    sizes: dict[str, Any] = {}
+    for name, value in given.items():
         own = getattr(generator, name, None)
-        if given is not None and own not in (None, given):
-            raise InputError(f"{name} is {given} but the generator's is {own}")
-        sizes[name] = given if own is None else own
-        if sizes[name] is None and name != "num_classes":
+        if value is not None and own not in (None, value):
+            raise InputError(f"{name} is {value}; the generator's attribute {name} is {own}")
+        sizes[name] = value if own is None else own
+        if sizes[name] is None and name in ("num_tokens", "codebook_size", "mask_id"):
             raise InputError(f"the generator has no attribute {name}; pass {name}= to as_generator")
-    return _ForeignGenerator(generator, sizes, first_code)
+    return _ForeignGenerator(generator, sizes)
+
+
+def _whole(generator: MaskedGenerator) -> MaskedGenerator:
+    """Return a generator of the contract. Raises InputError unless it defines all that has no default."""
+    name = type(generator).__name__
+    for attribute in ("num_tokens", "codebook_size", "mask_id"):
+        if not hasattr(generator, attribute):
+            raise InputError(f"the generator, a {name}, has no {attribute}; set it as MaskedGenerator documents")
+    if type(generator).__call__ is MaskedGenerator.__call__:
+        how = "define it; a torch module lists nn.Module before MaskedGenerator among its base classes"
+        raise InputError(f"the generator, a {name}, has no __call__; {how}")
+    return generator
 
 
 def as_critic(critic: TokenCritic | Callable[..., Tensor]) -> TokenCritic:
-    """A critic by the contract from any callable `(tokens, labels) -> logits (b, n)`."""
+    """Adapt a callable `(tokens, labels) -> logits (b, n)` to `TokenCritic`."""
     return critic if isinstance(critic, TokenCritic) else _ForeignCritic(critic)
 
 
 def as_tokenizer(tokenizer: Any) -> ImageTokenizer:
-    """A tokenizer by the contract from any object with the attributes of the contract."""
+    """Adapt an object with the attributes and methods of `ImageTokenizer`."""
     return tokenizer if isinstance(tokenizer, ImageTokenizer) else _ForeignTokenizer(tokenizer)
 
 
 def as_classifier(classifier: ImageClassifier | Callable[[Tensor], Tensor]) -> ImageClassifier:
-    """A classifier by the contract from any callable from images to logits."""
+    """Adapt a callable from images to logits to `ImageClassifier`."""
     return classifier if isinstance(classifier, ImageClassifier) else _ForeignClassifier(classifier)
 
 
 def as_scorer(scorer: Scorer | Callable[[Proposal], Tensor]) -> Scorer:
-    """A scorer by the contract from any function of a proposal; it adds no noise and may revoke."""
+    """Adapt a function of a proposal to `Scorer`. The scorer adds no noise and may re-mask visible tokens."""
     return scorer if isinstance(scorer, Scorer) else _FunctionScorer(scorer)
 
 
 class _Foreign(Part):
-    """What all adapted parts share: the object inside, its modules, and its device and fingerprint if it has them."""
+    """The base of adapted parts: the wrapped object, its modules, and its device and fingerprint if it has them."""
 
     def __init__(self, inner: Any) -> None:
         self.inner = inner
@@ -75,32 +105,49 @@ class _Foreign(Part):
         return super().device if self.networks or self._device is None else torch.device(self._device)
 
     def fingerprint(self) -> str:
-        return self.inner.fingerprint() if hasattr(self.inner, "fingerprint") else super().fingerprint()
+        if hasattr(self.inner, "fingerprint"):
+            return self.inner.fingerprint()
+        if not self.networks:
+            what = f"the {type(self.inner).__name__} has no fingerprint, so its results cannot be cached"
+            raise InputError(f"{what}; make it a torch module, or define fingerprint() -> str")
+        return super().fingerprint()
 
     def identity(self) -> str:
-        return self.fingerprint() if hasattr(self.inner, "fingerprint") else type(self.inner).__name__
+        if hasattr(self.inner, "fingerprint"):
+            return self.inner.fingerprint()
+        return network_fingerprint(self.networks, source=False) if self.networks else type(self.inner).__name__
 
 
 class _ForeignGenerator(_Foreign, MaskedGenerator):
-    def __init__(self, generator: Callable[..., Tensor], sizes: dict[str, Any], first_code: int) -> None:
+    def __init__(self, generator: Callable[..., Tensor], sizes: dict[str, Any]) -> None:
         super().__init__(generator)
         self.num_tokens, self.num_classes = sizes["num_tokens"], sizes["num_classes"] or 0
         self.codebook_size = self.mask_id = sizes["codebook_size"]
-        self._own_mask, self._first = sizes["mask_id"], first_code
+        self._own_mask, self._first, self._own_null = sizes["mask_id"], sizes["first_code"] or 0, sizes["null_label"]
+        self.null_class = bool(sizes["null_class"] or (sizes["null_class"] is None and self._own_null is not None))
         if self._first <= self._own_mask < self._first + self.codebook_size:
-            codes = (
-                f"{self._first} to {self._first + self.codebook_size - 1}; pass first_code= and codebook_size= that fit"
-            )
+            codes = f"{self._first} to {self._first + self.codebook_size - 1}; check first_code= and codebook_size="
             raise InputError(f"mask_id is {self._own_mask}, one of the codes {codes}")
+        if self._own_null is not None and not self.null_class:
+            raise InputError(f"null_label is {self._own_null} but null_class is false; give one of them")
+        if self.null_class and not self.num_classes:
+            raise InputError("null_class is true but num_classes is 0; expected at least 1")
+        if self._own_null is not None and 0 <= self._own_null < self.num_classes:
+            classes = f"0 to {self.num_classes - 1}"
+            raise InputError(f"null_label is {self._own_null}; expected a label outside the classes {classes}")
 
     def __call__(self, masked_tokens: Tensor, labels: Tensor | None, /) -> Tensor:
         own_tokens = torch.where(masked_tokens == self.mask_id, self._own_mask, masked_tokens + self._first)
+        if self._own_null is not None and labels is not None:
+            labels = torch.where(labels == self.num_classes, self._own_null, labels)
         logits = self.inner(own_tokens, labels)
-        size, last = self.codebook_size, self._first + self.codebook_size
-        if logits.shape[:-1] != masked_tokens.shape or not (logits.shape[-1] == size or logits.shape[-1] >= last):
-            right = (*masked_tokens.shape, size)
+        if not isinstance(logits, Tensor):
+            raise InputError(f"the generator returned a {type(logits).__name__}; expected a tensor of logits")
+        columns, size, last = logits.shape[-1], self.codebook_size, self._first + self.codebook_size
+        if logits.shape[:-1] != masked_tokens.shape or not (columns == size or columns >= last):
+            right = f"{(*masked_tokens.shape, size)}, or {last} or more columns for a whole vocabulary"
             raise InputError(f"the generator returned logits of shape {tuple(logits.shape)}; expected {right}")
-        return logits if logits.shape[-1] == size else logits[..., self._first : last]
+        return logits if columns == size else logits[..., self._first : last]
 
 
 class _ForeignCritic(_Foreign, TokenCritic):
@@ -121,6 +168,7 @@ class _ForeignTokenizer(_Foreign, ImageTokenizer):
                 raise InputError(f"the tokenizer, a {type(tokenizer).__name__}, has no {name}")
             setattr(self, name, getattr(tokenizer, name))
         self.grid, self.margin = getattr(tokenizer, "grid", None), getattr(tokenizer, "margin", 0)
+        self.splits = getattr(tokenizer, "splits", 1)
 
 
 class _ForeignClassifier(_Foreign, ImageClassifier):

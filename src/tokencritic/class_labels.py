@@ -1,38 +1,71 @@
-"""Classes by number and by name."""
+"""Conversion of class labels between numbers and names."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from numbers import Integral
+
+import torch
+from torch import Tensor
 
 from tokencritic.errors import InputError
 
 ClassLabels = int | str | Sequence[int | str]
 
 
-def label_numbers(class_labels: ClassLabels, names: Sequence[str], num_classes: int, called: str) -> list[int]:
-    """Numbers or names, one or several, as numbers. names: one per class, or none. called: what an error calls the labels."""
-    wanted = [class_labels] if isinstance(class_labels, int | Integral | str) else list(class_labels)
-    if not wanted:
-        raise InputError(f"{called} is empty; give at least one class")
-    return [_number(label, names, num_classes, called) for label in wanted]
+@dataclass(frozen=True)
+class Classes:
+    """The classes of a model. count: how many; 0 for a model without. names: one per class, or none at all."""
 
+    count: int
+    names: tuple[str, ...] = ()
 
-def _number(label: int | str, names: Sequence[str], num_classes: int, called: str) -> int:
-    if isinstance(label, str) and not label.isdecimal():
-        matches = [i for i, name in enumerate(names) if name.lower() == label.lower()]
-        if not matches:
-            some = ", ".join(names[:10]) or "none: give numbers"
-            raise InputError(f"{called} holds {label!r}; the model's class names are {some}")
-        return matches[0]
-    if not isinstance(label, Integral | str) or not 0 <= int(label) < num_classes:
-        raise InputError(f"{called} holds {label}; expected 0 to {num_classes - 1}, or a class name")
-    return int(label)
+    def __post_init__(self) -> None:
+        if self.names and len(self.names) != self.count:
+            raise InputError(f"class_names has {len(self.names)} entries for {self.count} classes")
 
+    def labels(self, class_labels: ClassLabels | None, called: str = "class_labels") -> Tensor | None:
+        """Numbers or names, one or several -> (b,) int64. called: what an error calls them.
 
-def label_names(labels: Iterable[int], names: Sequence[str]) -> list[str]:
-    """The classes by name, with their number where two have the same; by number alone where there are no names."""
-    if not names:
-        return [f"class {label}" for label in labels]
-    uses = Counter(names)
-    named = ((label, names[label]) for label in labels)
-    return [name if uses[name] == 1 else f"{name} ({label})" for label, name in named]
+        None stands for the only class of a model that has one. A model without classes takes None, and None is returned.
+        """
+        if class_labels is None:
+            if self.count > 1:
+                raise InputError(f"{called} is missing; the model has {self.count} classes, give one or several")
+            return torch.zeros(1, dtype=torch.int64) if self.count else None
+        if self.count == 0:
+            raise InputError(f"{called} is {class_labels!r}, and the model has no classes; leave it out")
+        wanted = [class_labels] if isinstance(class_labels, int | Integral | str) else list(class_labels)
+        if not wanted:
+            raise InputError(f"{called} is empty; give at least one class")
+        return torch.tensor([self._number(label, called) for label in wanted], dtype=torch.int64)
+
+    def in_turn(self, num: int, class_labels: ClassLabels | None = None, called: str = "class_labels") -> Tensor | None:
+        """Labels (num,) of some classes that take turns, all of them by default; None for a model without classes."""
+        every = range(self.count) if self.count else None
+        turns = self.labels(every if class_labels is None else class_labels, called)
+        return None if turns is None else turns.repeat(-(-num // len(turns)))[:num]
+
+    def names_of(self, labels: Iterable[int] | Tensor | None) -> list[str]:
+        """The classes by name, with their number where two have the same; by number alone where there are no names.
+
+        A model without classes has no names: for None, its labels, the list is empty.
+        """
+        numbers = [] if labels is None else [int(label) for label in labels]
+        if not self.names:
+            return [f"class {label}" if self.count else "" for label in numbers]
+        uses = Counter(self.names)
+        return [
+            self.names[label] if uses[self.names[label]] == 1 else f"{self.names[label]} ({label})" for label in numbers
+        ]
+
+    def _number(self, label: int | str, called: str) -> int:
+        if isinstance(label, str) and not label.isdecimal():
+            matches = [i for i, name in enumerate(self.names) if name.lower() == label.lower()]
+            if not matches:
+                some = ", ".join(self.names[:10]) or "none: give numbers"
+                raise InputError(f"{called} holds {label!r}; the model's class names are {some}")
+            return matches[0]
+        if not isinstance(label, Integral | str) or not 0 <= int(label) < self.count:
+            raise InputError(f"{called} holds {label}; expected 0 to {self.count - 1}, or a class name")
+        return int(label)

@@ -1,46 +1,42 @@
-"""What the parts of a model are: generator, critic, tokenizer, classifier, scorer, and the trunk that a network is built on.
+"""Contracts of the parts of a model: generator, critic, tokenizer and classifier, and the trunk of a network.
 
-The sampling loop, the losses, evaluation and the studio know these classes and nothing else. Each has defaults, so that a
-subclass states only what differs. `as_generator`, `as_critic`, `as_tokenizer`, `as_classifier` and `as_scorer` make whole
-parts of plain callables and objects (`adapters.py`); they are called once, at the boundary.
+The sampling loop, the losses, evaluation and the studio depend only on these classes. Each has defaults, so that a
+subclass states only what differs. `adapters.py` converts plain callables and objects to these contracts, once, at the
+boundary.
 """
 
 from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from tokencritic.errors import InputError
-from tokencritic.masking import hide_lowest, put, take
+from tokencritic.fingerprints import network_fingerprint
+from tokencritic.masking import take
 from tokencritic.plan import Step
-from tokencritic.randomness import Use, uniforms
-from tokencritic.schedules import Confidence
-
-_OUTSIDE = Step()  # of a proposal that was not made in the loop
 
 _NO_FEATURES = (
-    "gives no features for an inline critic; subclass MaskedGenerator, override logits_with_features, and set num_features "
-    "and feature_width"
+    "has no features for an inline critic; subclass MaskedGenerator, override logits_with_features, and set "
+    "num_features and feature_width"
 )
-COLDEST = 1e-6  # a temperature to divide by, for 0
 Features = tuple[Tensor, ...]
 
 
 class Part:
-    """One of the networks that make up a model."""
+    """A part of a model, such as its generator or its tokenizer."""
 
     @property
     def networks(self) -> tuple[nn.Module, ...]:
-        """The torch modules that are called, to be moved to a device and switched to evaluation."""
+        """The torch modules of the part, which callers move to a device and switch to evaluation mode."""
         return ()
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are; the CPU for a part without weights."""
+        """The device of the weights; the CPU for a part without weights."""
         first = next((tensor for network in self.networks for tensor in network.parameters()), None)
         return torch.device("cpu") if first is None else first.device
 
@@ -52,23 +48,32 @@ class Part:
         return torch.float32 if first is None else first.dtype
 
     def fingerprint(self) -> str:
-        """A hash of all that decides the part's output, by which results are cached."""
-        raise InputError(f"a {type(self).__name__} has no fingerprint, by which its results could be kept")
+        """Return a hash of all that determines the part's output: the key of cached results.
+
+        The default hashes `networks`.
+        """
+        if not self.networks:
+            what = f"a {type(self).__name__} has no fingerprint, so its results cannot be cached"
+            raise InputError(f"{what}; make it a torch module, or define fingerprint() -> str")
+        return network_fingerprint(self.networks, source=True)
 
     def identity(self) -> str:
-        """The fingerprint; for a part that has none, the name of its class."""
-        try:
+        """Return a hash by which an inline critic recognizes its generator.
+
+        It is an overridden fingerprint, else a hash of the networks, else the class name.
+        """
+        if type(self).fingerprint is not Part.fingerprint:
             return self.fingerprint()
-        except InputError:
-            return type(self).__name__
+        return network_fingerprint(self.networks, source=False) if self.networks else type(self).__name__
 
 
 class Trunk(nn.Module):
-    """Tokens and a class in, one vector per token out: what a generator and a critic have in common.
+    """A network from tokens and a class to one vector per token, shared by generators and critics.
 
-    config: the dataclass that it is made from, with `layers` and `dropout` among its fields. width: of a token's vector.
-    blocks: the repeated layers, which are compiled, recomputed and sharded one by one.
-    recompute_activations: True trains in less memory: the backward pass computes each block once more.
+    config: the dataclass of sizes, with the fields `layers` and `dropout`.
+    width: the size of a token's vector.
+    blocks: the repeated layers. Compilation, activation recomputation and sharding work on each block.
+    recompute_activations: recompute each block in the backward pass, which saves memory.
     """
 
     config: Any
@@ -85,19 +90,22 @@ class Trunk(nn.Module):
     def forward(
         self, tokens: Tensor, labels: Tensor | None, positions: Tensor | None = None, extra: Tensor | None = None
     ) -> Tensor:
-        """tokens: (b, n), codes or `mask_id`; labels: (b,) or None; extra: (b, n, width), added to the embeddings.
+        """Return one vector per token: (b, n, width), or with positions (b, k, width) or (m, width).
 
-        positions: compute only these vectors, see `take`. Returns (b, n, width), (b, k, width) or (m, width).
+        tokens: (b, n) int64, codes or `mask_id`.
+        labels: (b,) int64 or None.
+        positions: the tokens whose vectors to compute, see `take`; all by default.
+        extra: (b, n, width), added to the embeddings.
         """
 
     @abstractmethod
     def with_features(self, tokens: Tensor, labels: Tensor | None, positions: Tensor) -> tuple[Tensor, Features]:
-        """The vectors of `forward`, and what enters each block: one (b, n, width) for every block."""
+        """Return the vectors of `forward` and the input of each block, one (b, n, width) per block."""
 
     def first_layers(self, layers: int, dropout: float) -> "Trunk":
-        """A copy of this trunk that ends after its first `layers` blocks: what a critic starts from."""
+        """Return a copy of the trunk with only the first `layers` blocks, to initialize a critic."""
         if not 1 <= layers <= self.config.layers:
-            raise InputError(f"layers is {layers}; the trunk has {self.config.layers}, give 1 to {self.config.layers}")
+            raise InputError(f"layers is {layers}; expected 1 to {self.config.layers}, the layers of the trunk")
         first = next(self.parameters())
         trunk = type(self)(replace(self.config, layers=layers, dropout=dropout)).to(first)
         wanted = trunk.state_dict().keys()
@@ -108,14 +116,19 @@ class Trunk(nn.Module):
 class MaskedGenerator(Part):
     """A masked generator: a callable from partly hidden tokens to logits.
 
-    num_tokens, codebook_size: N and K. mask_id: the token that means hidden. num_classes: 0 without classes.
-    null_class: whether the label `num_classes` stands for no class, for classifier-free guidance.
-    num_features, feature_width: of what `logits_with_features` gives to an inline critic; 0 without.
+    num_tokens: N, tokens per image.
+    codebook_size: K, the number of codes.
+    mask_id: the id of a hidden token.
+    num_classes: the number of classes, 0 for an unconditional generator.
+    null_class: True if the label `num_classes` means no class, for classifier-free guidance.
+    num_features, feature_width: the sizes of the features for an inline critic, 0 without features.
+    fixed_shapes: True evaluates all positions of all images, because a compiled network makes a graph per shape.
     """
 
     num_tokens: int
     codebook_size: int
     mask_id: int
+    fixed_shapes: bool = False
     num_classes: int = 0
     null_class: bool = False
     num_features: int = 0
@@ -123,39 +136,44 @@ class MaskedGenerator(Part):
 
     @property
     def num_labels(self) -> int:
-        """How many labels there are: the classes and, last, the null class if there is one."""
+        """The number of labels: the classes and, last, the null class if there is one."""
         return self.num_classes + self.null_class
 
     @abstractmethod
     def __call__(self, masked_tokens: Tensor, labels: Tensor | None, /) -> Tensor:
-        """masked_tokens: (b, n) int64 with `mask_id` where hidden; labels: (b,) int64 or None. Returns (b, n, K) logits."""
+        """Return logits (b, n, K).
+
+        masked_tokens: (b, n) int64, codes or `mask_id`.
+        labels: (b,) int64 or None.
+        """
 
     def logits_at(self, masked_tokens: Tensor, labels: Tensor | None, positions: Tensor) -> Tensor:
-        """Logits at (b, k) indices -> (b, k, K), or at a (b, n) bool mask -> (mask.sum(), K).
+        """Return logits at some positions: (b, k, K) at indices (b, k), or (mask.sum(), K) at a mask (b, n) bool.
 
-        Overridden by generators that can leave out the positions nobody asked for.
+        Override this if the generator can skip the other positions.
         """
         return take(self(masked_tokens, labels), positions)
 
     def logits_with_features(
         self, masked_tokens: Tensor, labels: Tensor | None, positions: Tensor
     ) -> tuple[Tensor, Features]:
-        """The logits of `logits_at` and, from the same evaluation, `num_features` tensors (b, n, feature_width)."""
+        """Return the logits of `logits_at` and `num_features` tensors (b, n, feature_width) of the same evaluation."""
         raise InputError(f"the generator, a {type(self).__name__}, {_NO_FEATURES}")
 
     def at(self, step: Step) -> "MaskedGenerator":
-        """The generator that the loop evaluates at a step: another one where guidance changes from step to step."""
+        """Return the generator for a step. It differs between steps if the guidance scale does."""
         return self
 
     def features(self, masked_tokens: Tensor, labels: Tensor | None) -> Features:
-        """The features alone, without logits."""
+        """Return the features without the logits."""
         nowhere = torch.empty(len(masked_tokens), 0, dtype=torch.int64, device=masked_tokens.device)
         return self.logits_with_features(masked_tokens, labels, nowhere)[1]
 
     def start_critic(self, layers: int | None = None, **options: Any) -> "TokenCritic | None":
-        """A critic whose trunk starts as a copy of the first `layers` layers of this generator's, all of them by default.
+        """Return a critic whose trunk is a copy of the generator's first layers, or None without a trunk.
 
-        options: `reads_mask`, `ratio_conditioned`, `dropout`. None for a generator that has no trunk to give.
+        layers: the number of layers to copy; all by default.
+        options: `reads_mask`, `ratio_conditioned` and `dropout` of the critic.
         """
         return None
 
@@ -163,8 +181,9 @@ class MaskedGenerator(Part):
 class TokenCritic(Part):
     """A critic: a callable from complete tokens to one logit per token, higher = more likely an original.
 
-    num_tokens, codebook_size, num_classes: None where they are not known. reads_mask: it is also given the mask that the
-    tokens were sampled under. ratio_conditioned: trained with the log-odds of the mask ratio as an offset.
+    num_tokens, codebook_size, num_classes: as those of `MaskedGenerator`, None if unknown.
+    reads_mask: the critic also reads which tokens were just sampled.
+    ratio_conditioned: the critic was trained with the ratio-conditioned loss (log-odds offset).
     """
 
     num_tokens: int | None = None
@@ -175,14 +194,21 @@ class TokenCritic(Part):
 
     @abstractmethod
     def __call__(self, tokens: Tensor, labels: Tensor | None, mask: Tensor | None = None, /) -> Tensor:
-        """tokens: (b, n) int64; labels: (b,) int64 or None; mask: (b, n) bool, if `reads_mask`. Returns (b, n) logits."""
+        """Return logits (b, n).
+
+        tokens: (b, n) int64, codes only.
+        labels: (b,) int64 or None.
+        mask: (b, n) bool, True where the token was just sampled; only if `reads_mask`.
+        """
 
 
 class FeatureCritic(Part):
-    """An inline critic: a callable from the generator's features to one logit per token, higher = more likely an original.
+    """An inline critic: a callable from the generator's features to one logit per token.
 
-    num_features, feature_width: of the features that it reads. generator_identity: of the generator that it was trained for;
-    None if it works with any.
+    A higher logit means that the token is more likely an original.
+
+    num_features, feature_width: the number and the width of the features.
+    generator_identity: `identity()` of the generator that the critic was trained for; None for any generator.
     """
 
     num_features: int
@@ -191,28 +217,35 @@ class FeatureCritic(Part):
 
     @abstractmethod
     def __call__(self, features: Features, /) -> Tensor:
-        """features: `num_features` tensors (b, n, feature_width) of a partly hidden image. Returns (b, n) logits."""
+        """Return logits (b, n). features: `num_features` tensors (b, n, feature_width) of a partly hidden image."""
 
     def check(self, generator: MaskedGenerator, weights: bool = False) -> None:
-        """Raises InputError unless the generator has the features; weights: and is the one that the critic was trained for.
+        """Raise InputError unless the generator has the features that the critic reads.
 
-        Weights are compared where parts come together; later they may have another precision.
+        weights: also require the generator that the critic was trained for. Use it when a model is put together; later
+        the weights may have another precision.
         """
         if not generator.num_features:
             raise InputError(f"the generator, a {type(generator).__name__}, {_NO_FEATURES}")
         read, given = (self.num_features, self.feature_width), (generator.num_features, generator.feature_width)
         if read != given:
-            raise InputError(f"the inline critic reads {read[0]} features of width {read[1]}; the generator's: {given}")
+            expected = f"{read[0]} features of width {read[1]}, which the inline critic reads"
+            raise InputError(f"the generator has {given[0]} features of width {given[1]}; expected {expected}")
         if weights and self.generator_identity not in (None, theirs := generator.identity()):
-            pair = f"generator {self.generator_identity[:16]}, and this one is {theirs[:16]}"
-            raise InputError(f"the inline critic was trained for {pair}; train one for it")
+            expected = f"{self.generator_identity[:16]}, for which the inline critic was trained"
+            raise InputError(f"the generator is {theirs[:16]}; expected {expected}")
 
 
 class ImageTokenizer(Part):
-    """A tokenizer: images to tokens and back.
+    """A tokenizer between images and tokens.
 
-    image_size: pixels along each side. channels: 1 or 3. grid: (height, width) of the tokens in row-major order, None for
-    tokens without a grid. margin: pixels around the image that the tokens cover too.
+    num_tokens: N, tokens per image.
+    codebook_size: K, the number of codes.
+    image_size: pixels along each side.
+    channels: 1 or 3.
+    grid: (height, width) of the tokens in row-major order; None for tokens without a grid.
+    splits: the number of adjacent tokens in a row of the grid that encode one patch of the image.
+    margin: pixels around the image that the tokens also cover.
     """
 
     num_tokens: int
@@ -220,137 +253,39 @@ class ImageTokenizer(Part):
     image_size: int
     channels: int
     grid: tuple[int, int] | None = None
+    splits: int = 1
     margin: int = 0
+
+    @property
+    def layout(self) -> tuple[int, int]:
+        """The grid (height, width) of the tokens, or one row for tokens without a grid."""
+        return self.grid or (1, self.num_tokens)
 
     @abstractmethod
     def encode(self, images: Tensor) -> Tensor:
-        """(b, c, h, w) float in [0, 1] -> (b, n) int64."""
+        """Encode images (b, c, h, w) float in [0, 1] to tokens (b, n) int64."""
 
     @abstractmethod
     def decode(self, tokens: Tensor) -> Tensor:
-        """(b, n) int64 -> (b, c, h, w) float in [0, 1]."""
+        """Decode tokens (b, n) int64 to images (b, c, h, w) float in [0, 1]."""
 
 
 class ImageClassifier(Part):
-    """A classifier of images: a callable from images (b, c, h, w) in [0, 1] to logits (b, num_classes)."""
+    """An image classifier: a callable from images (b, c, h, w) in [0, 1] to logits (b, num_classes)."""
 
     @abstractmethod
     def __call__(self, images: Tensor, /) -> Tensor: ...
 
     @torch.no_grad()
     def classify(self, images: Tensor) -> Tensor:
-        """Logits of images from anywhere: moved to the classifier's device and precision, in evaluation mode."""
+        """Return logits in evaluation mode. Images are moved to the classifier's device and precision."""
         with evaluating(*self.networks):
             return self(images.to(self.device, self.dtype))
 
 
-@dataclass(frozen=True)
-class Proposal:
-    """A complete image as the generator filled it in: what a scorer judges (x-hat_0 in the paper).
-
-    tokens: (b, n) int64, nothing hidden. mask: (b, n) bool, True where the token has just been sampled.
-    labels: (b,) int64 or None. seeds: (b,) int64, one random stream per image. step: where in the loop this is.
-    positions, logits: where logits were computed and what they are (see `MaskedGenerator.logits_at`); None for given tokens.
-    temperature: by which the logits were divided to sample.
-    features: of the same evaluation, if the scorer needs them; of given tokens, from one of their own.
-    """
-
-    tokens: Tensor
-    mask: Tensor
-    labels: Tensor | None
-    seeds: Tensor
-    step: Step = _OUTSIDE
-    positions: Tensor | None = None
-    logits: Tensor | None = None
-    features: Features | None = None
-    temperature: float | Tensor = 1.0
-
-    @classmethod
-    def given(
-        cls,
-        tokens: Tensor,
-        labels: Tensor | None,
-        seeds: Tensor | None = None,
-        step: Step = _OUTSIDE,
-        features: Features | None = None,
-    ) -> "Proposal":
-        """Complete tokens (b, n) that nobody sampled here, all of them to be judged."""
-        seeds = torch.zeros(len(tokens), dtype=torch.int64, device=tokens.device) if seeds is None else seeds
-        return cls(tokens, torch.ones_like(tokens, dtype=torch.bool), labels, seeds, step, features=features)
-
-    def confidence(self, kind: Confidence = "log_prob") -> Tensor:
-        """How sure the generator is of each token just sampled, +inf where the token was visible. (b, n) float32.
-
-        kind: "log_prob": log p_theta at temperature 1, MaskGIT's; "tempered_log_prob": that of the distribution which the
-        token was sampled from; "tempered_logit": its logit divided by the temperature.
-        """
-        if self.logits is None or self.positions is None:
-            raise InputError("these tokens were given, not sampled: the generator's confidence in them is not known")
-        logits = self.logits.float()
-        if kind != "log_prob" and not isinstance(self.temperature, Tensor):
-            logits = logits / max(self.temperature, COLDEST)
-        sampled = take(self.tokens, self.positions)
-        values = logits.gather(-1, sampled[..., None])[..., 0]
-        if kind != "tempered_logit":
-            values = values - logits.logsumexp(-1)
-        kept = torch.full(self.tokens.shape, torch.inf, device=self.tokens.device)
-        return torch.where(self.mask, put(kept, self.positions, values), kept)
-
-    def selection_uniforms(self) -> Tensor:
-        """This step's uniforms for choosing what to hide: (b, n) float32 in (0, 1)."""
-        return uniforms(self.seeds, self.tokens.shape[1], Use.SELECT, self.step.index)
-
-    def selection_gumbel(self) -> Tensor:
-        """This step's standard Gumbel noise for choosing what to hide: (b, n) float32."""
-        return -(-self.selection_uniforms().log()).log()
-
-
-class Scorer:
-    """Which tokens to trust. The loop hides the tokens of lowest score, once noise is added.
-
-    Scores are what the scorer thinks and what pictures show; noise is randomness in what is hidden. A scorer that does not
-    revoke at a step scores +inf at tokens that were visible, so that a kept token stays kept.
-    """
-
-    @property
-    def networks(self) -> tuple[nn.Module, ...]:
-        """The torch modules that it calls."""
-        return ()
-
-    @abstractmethod
-    def score(self, proposal: Proposal) -> Tensor:
-        """(b, n) float, higher = more real."""
-
-    def noise(self, proposal: Proposal) -> Tensor | float:
-        """(b, n), added to the scores when tokens are chosen."""
-        return 0.0
-
-    def revokes(self, step: Step) -> bool:
-        """Whether a visible token may be re-masked at a step."""
-        return True
-
-    def code_noise(self, step: Step) -> float:
-        """By what the temperature of the sampled codes is multiplied at a step."""
-        return 1.0
-
-    def needs_features(self, step: Step) -> bool:
-        """Whether `score` reads the generator's features at a step."""
-        return False
-
-    def select(self, noisy: Tensor, proposal: Proposal, free: Tensor, num_masked: Tensor) -> Tensor:
-        """The mask (b, n) that hides exactly num_masked (b,) tokens of each image.
-
-        noisy: (b, n), the scores with their noise, +inf where a token is not free (b, n).
-        """
-        return hide_lowest(noisy, num_masked)
-
-    def check(self, generator: MaskedGenerator) -> None:
-        """Raises InputError if this scorer cannot judge what the generator makes."""
-
-
 @contextmanager
 def evaluating(*networks: nn.Module) -> Iterator[None]:
-    """Switch dropout off, and restore the mode that each module came in."""
+    """Switch networks to evaluation mode, and restore the mode of each module on exit."""
     parts = [part for network in networks for part in network.modules() if part.training]
     for part in parts:
         part.training = False

@@ -1,4 +1,4 @@
-"""What networks cost: floating-point operations, counted by torch."""
+"""The cost of networks: floating-point operations, counted by torch."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,8 +11,8 @@ from tokencritic.contracts import FeatureCritic, ImageClassifier, ImageTokenizer
 
 
 def count_flops(call: Callable[[], Any]) -> int:
-    """The floating-point operations of the matrix products, convolutions and attention in a call."""
-    # torch does not count the CPU's fused attention; as plain products it is counted in full.
+    """Count the floating-point operations of matrix products, convolutions and attention in a call."""
+    # torch does not count fused attention on a CPU, so attention runs as plain matrix products.
     with torch.no_grad(), FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
         call()
     return counter.get_total_flops()
@@ -26,9 +26,13 @@ def relative_costs(
     inline_critic: FeatureCritic | None,
     classifier: ImageClassifier | None,
 ) -> dict[str, float]:
-    """The FLOPs of one evaluation of each network but the tokenizer, by name, in units of the generator's; 1 if it has none."""
+    """Return the FLOPs of one evaluation of each network, by name, in units of one generator evaluation.
+
+    The tokenizer is not included; it provides the input of the classifier. All costs are 1 if no FLOPs can be counted
+    for the generator.
+    """
     tokens = torch.zeros(1, tokenizer.num_tokens, dtype=torch.int64, device=generator.device)
-    labels = tokens[:, 0]
+    labels = tokens[:, 0] if generator.num_classes else None
     flops = {"generator": count_flops(lambda: generator(tokens, labels))}
     if critic is not None:
         masks = [tokens.bool()] if critic.reads_mask else []

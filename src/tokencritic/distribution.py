@@ -1,4 +1,4 @@
-"""One process or many: who takes part, how ranks agree, and how a model is distributed over them."""
+"""Distributed work: the ranks of a run, how they agree, and how a model is distributed over them."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -18,12 +18,17 @@ from tokencritic.contracts import Trunk
 from tokencritic.errors import InputError
 
 T = TypeVar("T")
-_PATIENCE = timedelta(hours=6)  # the first rank may be long at measuring, or at hashing a checkpoint
+_PATIENCE = timedelta(hours=6)  # other ranks wait while the first one computes metrics or hashes a checkpoint
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """The processes of a run, and this one among them."""
+    """The ranks of a run.
+
+    rank: the index of this process.
+    size: the number of processes.
+    device: the device of this process.
+    """
 
     rank: int
     size: int
@@ -34,7 +39,7 @@ class Ranks:
         return self.rank == 0
 
     def largest(self, values: list[float]) -> list[float]:
-        """The greatest of all ranks, number by number: how ranks agree on what only one of them may know."""
+        """Return the elementwise maximum over all ranks, by which ranks agree on values that one of them knows."""
         if self.size == 1:
             return values
         tensor = torch.tensor(values, dtype=torch.float64)
@@ -42,13 +47,16 @@ class Ranks:
         return tensor.tolist()
 
     def total(self, tensor: Tensor) -> Tensor:
-        """The sum over all ranks, in place."""
+        """Sum a tensor over all ranks in place."""
         if self.size > 1:
             dist.all_reduce(tensor)
         return tensor
 
     def told_by_first(self, work: Callable[[], T]) -> T:
-        """What `work` returns on the first rank, on all ranks; its `InputError` too, so that no rank waits for an answer."""
+        """Run `work` on the first rank, and return its result on all ranks.
+
+        An InputError is raised on all ranks, so that no rank keeps waiting.
+        """
         box: list[Any] = [None, None]
         if self.first:
             try:
@@ -62,7 +70,7 @@ class Ranks:
         return box[0]
 
     def wait(self) -> None:
-        """Until all are here."""
+        """Wait until all ranks have called this method."""
         if self.size > 1:
             dist.barrier()
 
@@ -72,14 +80,14 @@ ALONE = Ranks(0, 1, torch.device("cpu"))
 
 @contextmanager
 def joined(device: str = "cpu") -> Iterator[Ranks]:
-    """Take part as `torchrun` says; without it, a run of one. On GPUs each process of a machine takes its own."""
+    """A context with the ranks of a `torchrun`, or with one rank. Each process of a machine uses its own GPU."""
     rank, size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     place = torch.device(device)
     if place.type == "cuda" and place.index is None:
         place = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(place)
     if size > 1:
-        # Decisions go over the CPU, gradients over what the device has.
+        # Ranks exchange decisions on the CPU and gradients on the device.
         backend = "cpu:gloo,cuda:nccl" if place.type == "cuda" else "gloo"
         dist.init_process_group(backend, timeout=_PATIENCE)
     try:
@@ -89,15 +97,22 @@ def joined(device: str = "cpu") -> Iterator[Ranks]:
             dist.destroy_process_group()
 
 
+def send(tensor: Tensor, device: torch.device) -> Tensor:
+    """A CPU tensor on a device, without waiting until it is there."""
+    if device.type == "cuda":
+        tensor = tensor.pin_memory()  # from pageable memory the copy would not be asynchronous
+    return tensor.to(device, non_blocking=True)
+
+
 def distribute(model: nn.Module, ranks: Ranks, how: Literal["ddp", "fsdp"]) -> nn.Module:
-    """The model as the ranks train it together. ddp wraps it; fsdp changes it in place, block by block."""
+    """Prepare a model for training on several ranks. ddp wraps the model, fsdp shards it in place, block by block."""
     if ranks.size == 1:
         return model
     if how == "ddp":
         return DistributedDataParallel(model)
     blocks = [block for module in model.modules() if isinstance(module, Trunk) for block in module.blocks]
     if not blocks:
-        raise InputError(f"distribution is fsdp, but a {type(model).__name__} has no trunk; choose ddp")
+        raise InputError(f"distribution is fsdp; choose ddp, because a {type(model).__name__} has no trunk")
     mesh = dist.device_mesh.init_device_mesh(ranks.device.type, (ranks.size,))
     for block in blocks:
         fully_shard(block, mesh=mesh)
@@ -106,23 +121,23 @@ def distribute(model: nn.Module, ranks: Ranks, how: Literal["ddp", "fsdp"]) -> n
 
 
 def unwrapped(network: Any) -> Any:
-    """The model that DDP wraps; the wrapper hides its attributes."""
+    """Return the model that a DDP wrapper contains, or the network itself. The wrapper hides the model's attributes."""
     return network.module if isinstance(network, DistributedDataParallel) else network
 
 
 def local(tensor: Tensor) -> Tensor:
-    """This rank's part of a tensor: the whole of it, unless fsdp has spread it."""
+    """Return this rank's shard of a tensor, or the tensor itself if it is not sharded."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def whole(tensor: Tensor) -> Tensor:
-    """The tensor put together again; every rank must call it."""
+    """Return the full tensor, gathered from all ranks if it is sharded. Every rank must call this function."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 @torch.no_grad()
 def fill(tensor: Tensor, values: Tensor) -> None:
-    """Copy values of the whole tensor into it; fsdp's have on each rank their part of them."""
+    """Copy the values of a full tensor into a tensor. A sharded tensor receives this rank's part."""
     if isinstance(tensor, DTensor):
         values = values.to(tensor.device)
         values = distribute_tensor(values, tensor.device_mesh, tensor.placements, src_data_rank=None)

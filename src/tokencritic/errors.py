@@ -1,4 +1,4 @@
-"""The one error that means "what was given is wrong", as opposed to a fault of ours."""
+"""`InputError`, the one error for invalid input, and small checks that raise it."""
 
 from typing import TYPE_CHECKING
 
@@ -8,14 +8,14 @@ if TYPE_CHECKING:
 
 
 class InputError(ValueError):
-    """Bad input: the message names the argument or file, the value that came, and what would be right.
+    """Invalid input. The message names the argument or file, what it got and what was expected.
 
-    The command line prints it as one line and exits with 2; a library user catches it as a `ValueError`.
+    The command line prints the message as one line and exits with 2. Library users can catch it as a `ValueError`.
     """
 
 
 def check_at_least(least: int, **values: float) -> None:
-    """Raises InputError unless every value is `least` or more; the error names the value."""
+    """Raise InputError unless every value is at least `least`. The keywords are the names in the message."""
     for name, value in values.items():
         if value < least:
             right = f"at least {least}" if least else "0 or more"
@@ -23,7 +23,7 @@ def check_at_least(least: int, **values: float) -> None:
 
 
 def as_integers(name: str, values: "Tensor") -> "Tensor":
-    """Any integers as int64, such as the uint16 of token arrays; fractions and truth values are refused, not rounded."""
+    """Convert integers of any type, such as uint16 of token arrays, to int64. Raises InputError for other types."""
     import torch
 
     if values.is_floating_point() or values.is_complex() or values.dtype is torch.bool:
@@ -31,8 +31,15 @@ def as_integers(name: str, values: "Tensor") -> "Tensor":
     return values.long()
 
 
+def is_readable(values: "Tensor") -> bool:
+    """Whether looking at values is free: on another device it stalls the queue, while compiling it breaks the graph."""
+    import torch
+
+    return values.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
 def check_range(name: str, values: "Tensor | ndarray", size: int | None) -> None:
-    """Integers must lie in [0, size); with no size known, they must not be negative."""
+    """Raise InputError unless integers are in [0, size), or not negative if the size is None."""
     if 0 in values.shape:
         return
     low, high = int(values.min()), int(values.max())

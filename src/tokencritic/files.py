@@ -1,4 +1,4 @@
-"""Writing files so that a reader never meets half of one, and reading files that may be broken."""
+"""Atomic writes, and reading of files that may be broken."""
 
 import json
 import math
@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 
 from tokencritic.errors import InputError
 
-# What reading a broken file may raise.
+# Exceptions that reading a broken file may raise.
 BROKEN = (
     *(OSError, EOFError, MemoryError, ArithmeticError, AttributeError, LookupError, RuntimeError, SyntaxError),
     *(TypeError, ValueError, pickle.UnpicklingError, zipfile.BadZipFile, zlib.error, SafetensorError),
@@ -23,13 +23,16 @@ BROKEN = (
 
 
 def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
-    """Call `write` with a temporary name in the same folder, then rename; on failure nothing is left behind."""
+    """Write to a temporary file in the same folder, then rename it. On failure the temporary file is removed.
+
+    write: called with the path of the temporary file.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         temporary.touch()
         mode = temporary.stat().st_mode
         write(temporary)
-        temporary.chmod(mode)  # as any new file has it; safetensors writes for its owner's eyes only
+        temporary.chmod(mode)  # the mode of a new file; safetensors would leave it readable by its owner only
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
@@ -37,24 +40,27 @@ def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
 
 @contextmanager
 def reading(file: str | Path, what: str) -> Iterator[None]:
-    """Whatever reading a file raises becomes one InputError. what: what the file should be, such as "JSON"."""
+    """A context that converts errors while reading a file to InputError.
+
+    what: what the file is expected to be, such as "JSON".
+    """
     try:
         yield
     except InputError:
         raise
     except BROKEN as error:
-        if isinstance(error, OSError) and error.strerror is not None:  # the disk or the permissions, not the content
+        if isinstance(error, OSError) and error.strerror is not None:  # a fault of the disk, not of the content
             raise InputError(f"{file} cannot be read: {error.strerror}") from error
         raise InputError(f"{file} is not {what}: {reason_of(error)}") from error
 
 
 def reason_of(error: Exception) -> str:
-    """The first line of an error's text; its class if it has none."""
+    """Return the first line of an error's message, or the name of its class if the message is empty."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 def read_json(file: Path) -> dict[str, Any]:
-    """A JSON object."""
+    """Read a JSON object."""
     with reading(file, "JSON"):
         values = json.loads(file.read_text(encoding="utf-8"))
     if not isinstance(values, dict):
@@ -63,19 +69,19 @@ def read_json(file: Path) -> dict[str, Any]:
 
 
 def write_json(file: str | Path, value: Any) -> None:
-    """Write a JSON file atomically; missing folders are made. NaN, what is not known, becomes null."""
+    """Write a JSON file atomically and create missing folders. NaN, which means unknown, becomes null."""
     text = json.dumps(known(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     write_text(file, text)
 
 
 def write_text(file: str | Path, text: str) -> None:
-    """Write a file atomically; missing folders are made."""
+    """Write a text file atomically and create missing folders."""
     Path(file).parent.mkdir(parents=True, exist_ok=True)
     write_atomically(Path(file), lambda path: path.write_text(text, encoding="utf-8", newline=""))
 
 
 def known(value: Any) -> Any:
-    """A value as JSON has it: NaN, what is not known, is None."""
+    """Replace NaN, which means unknown, by None in nested dictionaries, lists and tuples."""
     if isinstance(value, Mapping):
         return {name: known(one) for name, one in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""Weights that other projects publish, in every form in which they publish them. Nothing in a file is ever run.
+"""Readers of published weights in all common file formats. No code of a file is ever executed.
 
 `read_tensors` and `read_flax` return tensors by their dotted names, such as `encoder.Conv_0.kernel`.
 """
@@ -20,21 +20,23 @@ from torch import Tensor
 from tokencritic.errors import InputError
 from tokencritic.files import BROKEN, reading, reason_of
 
-_LEGACY_TORCH = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # how torch files before the zip format start
-_WEIGHTS = ("state_dict", "model_state_dict", "model")  # where training checkpoints keep the weights
-_ARRAY, _SCALAR = 1, 3  # msgpack's extension types of flax
+_LEGACY_TORCH = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # the first bytes of torch files before the zip format
+_WEIGHTS = ("state_dict", "model_state_dict", "model")  # keys of the weights in training checkpoints
+_ARRAY, _SCALAR = 1, 3  # flax's msgpack extension types
 
 
 def read_pickled_arrays(content: bytes) -> Any:
-    """A pickle of dicts, lists, numbers, bytes and arrays of numbers, also one that Python 2 wrote."""
+    """Read a pickle of dicts, lists, numbers, bytes and arrays of numbers, also one written by Python 2."""
     return _Unpickler(io.BytesIO(content)).load()
 
 
 def read_tensors(file: str | Path, owner: str) -> dict[str, Tensor]:
-    """The tensors of a .safetensors file, a torch file, a TorchScript archive or a pickle of NumPy arrays.
+    """Read the tensors of a .safetensors file, a torch file, a TorchScript archive or a pickle of NumPy arrays.
 
-    owner: what the weights should be of, for the error. Of a training checkpoint only the model's own tensors are returned.
-    Prefixes that data-parallel and compiled models leave in names are removed.
+    owner: the expected model, for error messages.
+
+    Of a training checkpoint, only the model's tensors are returned. Name prefixes of data-parallel and compiled models
+    are removed.
     """
     path = Path(file)
     try:
@@ -47,9 +49,12 @@ def read_tensors(file: str | Path, owner: str) -> dict[str, Tensor]:
         return _without_wrappers(_flatten(next(weights, tree), ""))
     except BROKEN as error:
         if isinstance(error, pickle.UnpicklingError) and "weights_only" in str(error):
+            asked = re.search(r"GLOBAL (\S+)", str(error))
+            if asked is None:
+                raise InputError(f"{path} holds no weights of {owner}: it is incomplete or damaged") from error
             raise InputError(
-                f"{path} holds more than tensors, so it is not opened here. If you trust it, make a file of the tensors "
-                f"alone: state = torch.load('{path.name}', weights_only=False)['state_dict']; safetensors.torch."
+                f"{path} holds more than tensors, such as {asked[1]}; expected tensors only. If you trust the file, "
+                f"convert it: state = torch.load('{path.name}', weights_only=False)['state_dict']; safetensors.torch."
                 f"save_file({{k: v.clone().contiguous() for k, v in state.items()}}, '{path.stem}.safetensors'). "
                 "'state_dict' may be another key, such as 'model'"
             ) from error
@@ -57,7 +62,7 @@ def read_tensors(file: str | Path, owner: str) -> dict[str, Tensor]:
 
 
 def _without_wrappers(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Tensors by their names without `module.` and `_orig_mod.`, which data-parallel and compiled models put in front."""
+    """Remove the name prefixes `module.` and `_orig_mod.` of data-parallel and compiled models."""
     return {re.sub(r"^(?:module\.|_orig_mod\.)+", "", name): value for name, value in tensors.items()}
 
 
@@ -75,14 +80,17 @@ def _read_tree(path: Path) -> Any:
 
 
 class _Module(dict[str, Any]):
-    """A module of a TorchScript archive: its tensors and modules by name."""
+    """A module of a TorchScript archive: a dict of its tensors and submodules."""
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         self.update({name: value for name, value in state.items() if isinstance(value, Tensor | _Module)})
 
 
 class _Unpickler(pickle.Unpickler):
-    """Unpickles the names of a table and the modules of a TorchScript archive; any other name is an `UnpicklingError`."""
+    """An unpickler of the names in `_ALLOWED` and the modules of a TorchScript archive.
+
+    Any other name raises `UnpicklingError`.
+    """
 
     def __init__(self, stream: IO[bytes], archive: zipfile.ZipFile | None = None) -> None:
         super().__init__(stream, encoding="bytes")
@@ -94,21 +102,21 @@ class _Unpickler(pickle.Unpickler):
         if module_name == "torch.jit._pickle":  # typed lists of numbers, such as strides
             return lambda values, *_: values
         if (module_name, global_name) not in _ALLOWED:
-            raise pickle.UnpicklingError(f"it asks for {module_name}.{global_name}, which is never loaded")
+            raise pickle.UnpicklingError(f"it refers to {module_name}.{global_name}, which is not allowed")
         return _ALLOWED[module_name, global_name]
 
     def persistent_load(self, pid: Any) -> Tensor:
         if self.archive is None:
-            raise pickle.UnpicklingError("it asks for a tensor of an archive, and is none")
+            raise pickle.UnpicklingError("it refers to a tensor of an archive, but is not an archive")
         _, kind, key, *_ = pid
         return torch.from_numpy(np.frombuffer(self.archive.read(f"{self.root}/data/{key}"), kind).copy())
 
 
 def _number_type(code: str | bytes, *_flags: object) -> np.dtype:
-    """`numpy.dtype` for numbers alone. The flags of old files (align, copy) are numbers that newer numpy warns about."""
+    """Return a numeric `numpy.dtype`. Flags of old files (align, copy) are ignored, as new numpy warns about them."""
     dtype = np.dtype(code.decode() if isinstance(code, bytes) else code)
     if dtype.kind not in "biuf":
-        raise pickle.UnpicklingError(f"it holds an array of {code!r}")
+        raise pickle.UnpicklingError(f"it holds an array of dtype {code!r}; expected numbers")
     return dtype
 
 
@@ -117,9 +125,9 @@ def _empty_array(_kind: type, shape: tuple[int, ...], code: str | bytes) -> np.n
 
 
 def _latin1_bytes(text: str, encoding: str | bytes) -> bytes:
-    """How Python 3 writes bytes into an old pickle protocol."""
+    """Decode bytes that Python 3 wrote with an old pickle protocol."""
     if encoding not in ("latin1", b"latin1"):
-        raise pickle.UnpicklingError(f"it asks for the encoding {encoding!r}")
+        raise pickle.UnpicklingError(f"it uses the encoding {encoding!r}; expected latin1")
     return text.encode("latin1")
 
 
@@ -141,32 +149,32 @@ _ALLOWED: dict[tuple[str, str], Callable[..., Any]] = {
 
 
 def read_flax(file: str | Path) -> dict[str, Tensor]:
-    """The arrays under `params` of a flax checkpoint (`flax.serialization.to_bytes`), which is msgpack, without JAX.
+    """Read the arrays under `params` of a flax checkpoint (`flax.serialization.to_bytes`) without JAX.
 
-    An array is a msgpack extension of type 1 (type 3 for a scalar) that holds, again as msgpack, its shape, the name of its
-    dtype and its bytes in C order. Arrays of over 1 GiB, which flax cuts into chunks, are refused.
+    The format is msgpack. An array is an extension of type 1 (3 for a scalar), which holds shape, dtype name and bytes
+    in C order, again as msgpack. Arrays over 1 GiB, which flax splits into chunks, raise InputError.
     """
     with reading(file, "a whole flax checkpoint (msgpack)"):
         tree = msgpack.unpackb(Path(file).read_bytes(), ext_hook=_read_extension)
         if not isinstance(tree, dict) or not isinstance(tree.get("params"), dict):
             found = f"the keys {', '.join(map(str, list(tree)[:5]))}" if isinstance(tree, dict) else type(tree).__name__
-            raise ValueError(f"it holds {found} at its top; expected 'params'")
+            raise ValueError(f"it holds {found} at the top level; expected 'params'")
         return _flatten(tree["params"], "")
 
 
 def _read_extension(code: int, data: bytes) -> Tensor:
     if code not in (_ARRAY, _SCALAR):
-        raise ValueError(f"extension type {code}, which is no array")
+        raise ValueError(f"it holds extension type {code}; expected an array")
     shape, name, content = msgpack.unpackb(data)
     dtype = vars(torch).get(name.decode() if isinstance(name, bytes) else name)
     if not isinstance(dtype, torch.dtype):
-        raise ValueError(f"an array of dtype {name!r}")
+        raise ValueError(f"it holds an array of dtype {name!r}; expected a dtype of torch")
     values = torch.frombuffer(bytearray(content), dtype=dtype) if content else torch.empty(0, dtype=dtype)
     return values.view(shape)
 
 
 def _flatten(tree: Mapping[Any, Any], prefix: str) -> dict[str, Tensor]:
-    """Nested maps of arrays -> tensors by dotted name."""
+    """Return the tensors of nested mappings by dotted name."""
     tensors: dict[str, Tensor] = {}
     for key, value in tree.items():
         name = f"{prefix}{key.decode() if isinstance(key, bytes) else key}"
@@ -175,5 +183,5 @@ def _flatten(tree: Mapping[Any, Any], prefix: str) -> dict[str, Tensor]:
         elif isinstance(value, Tensor | np.ndarray):
             tensors[name] = torch.from_numpy(np.array(value)) if isinstance(value, np.ndarray) else value
         else:
-            raise ValueError(f"{name} is a {type(value).__name__}, not an array")
+            raise ValueError(f"{name} is a {type(value).__name__}; expected an array")
     return tensors

@@ -1,4 +1,4 @@
-"""Classifier-free guidance: a generator seen through a scale, which may change from step to step."""
+"""Classifier-free guidance with a scale that may change over the steps."""
 
 import torch
 from torch import Tensor, nn
@@ -10,27 +10,28 @@ from tokencritic.schedules import PAPER, Guidance, Schedule
 
 
 def guided(generator: MaskedGenerator, guidance: Guidance | float, schedule: Schedule = PAPER) -> MaskedGenerator:
-    """The generator with classifier-free guidance; a number is a constant scale, and 1 is none.
+    """Return the generator with classifier-free guidance.
 
-    schedule: how far guidance is at each step of the loop.
+    guidance: a `Guidance`, or a constant scale; 1 disables guidance.
+    schedule: defines the progress of guidance at each step.
     """
     guidance = guidance if isinstance(guidance, Guidance) else Guidance(guidance)
     if guidance.scale == 1:
         return generator
     if not generator.null_class:
-        scale = guidance.scale
-        raise InputError(f"guidance is {scale} but the generator was made without null_class; only 1 is possible")
+        raise InputError(f"guidance is {guidance.scale}; expected 1 for a generator without null_class")
     return _GuidedGenerator(generator, guidance, schedule, guidance.scale)
 
 
 class _GuidedGenerator(MaskedGenerator):
-    """A generator seen through guidance of a scale w: null + w (class - null), both evaluations in one batch."""
+    """A generator with guided logits null + w (class - null), from one batch with and without the class."""
 
     def __init__(self, generator: MaskedGenerator, guidance: Guidance, schedule: Schedule, scale: float) -> None:
         self.generator, self.guidance, self.schedule, self.scale = generator, guidance, schedule, scale
         self.num_tokens, self.codebook_size = generator.num_tokens, generator.codebook_size
         self.mask_id, self.num_classes = generator.mask_id, generator.num_classes
         self.num_features, self.feature_width = generator.num_features, generator.feature_width
+        self.fixed_shapes = generator.fixed_shapes
 
     def at(self, step: Step) -> MaskedGenerator:
         scale = self.guidance.at(self.schedule.guidance_left(step.done, step.steps))
@@ -44,29 +45,29 @@ class _GuidedGenerator(MaskedGenerator):
         return self.generator.identity()
 
     def __call__(self, masked_tokens: Tensor, labels: Tensor | None, /) -> Tensor:
-        everywhere = torch.ones_like(masked_tokens, dtype=torch.bool)
-        return self.logits_at(masked_tokens, labels, everywhere).unflatten(0, masked_tokens.shape)
+        return self._combined(self.generator(*self._twice(masked_tokens, labels)))
 
     def logits_at(self, masked_tokens: Tensor, labels: Tensor | None, positions: Tensor) -> Tensor:
-        return self._combined(self.generator.logits_at(*self._twice(masked_tokens, labels, positions)))
+        twice = self._twice(masked_tokens, labels)
+        return self._combined(self.generator.logits_at(*twice, torch.cat([positions, positions])))
 
     def logits_with_features(
         self, masked_tokens: Tensor, labels: Tensor | None, positions: Tensor
     ) -> tuple[Tensor, Features]:
-        """The features are those of the evaluation with the class."""
-        twice = self._twice(masked_tokens, labels, positions)
-        logits, features = self.generator.logits_with_features(*twice)
+        """Return guided logits and the features of the evaluation with the class."""
+        twice = self._twice(masked_tokens, labels)
+        logits, features = self.generator.logits_with_features(*twice, torch.cat([positions, positions]))
         return self._combined(logits), tuple(both[: len(masked_tokens)] for both in features)
 
     def features(self, masked_tokens: Tensor, labels: Tensor | None) -> Features:
         return self.generator.features(masked_tokens, labels)
 
-    def _twice(self, masked_tokens: Tensor, labels: Tensor | None, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _twice(self, masked_tokens: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
         if labels is None:
             raise InputError(f"guidance is {self.guidance.scale} but labels is None; give one label per image")
         both = torch.cat([labels, torch.full_like(labels, self.num_classes)])
-        return torch.cat([masked_tokens, masked_tokens]), both, torch.cat([positions, positions])
+        return torch.cat([masked_tokens, masked_tokens]), both
 
     def _combined(self, logits: Tensor) -> Tensor:
-        with_class, without = logits.chunk(2)
+        with_class, without = logits.float().chunk(2)
         return without + self.scale * (with_class - without)

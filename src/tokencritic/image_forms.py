@@ -1,4 +1,4 @@
-"""The forms in which a user holds images: pictures of Pillow, arrays, tensors."""
+"""Conversions between Pillow images, arrays and tensors."""
 
 import threading
 import warnings
@@ -16,15 +16,16 @@ from tokencritic.data.transforms import Preprocess, to_float
 from tokencritic.errors import InputError
 from tokencritic.files import BROKEN, reason_of
 
-_one_at_a_time = threading.Lock()  # so that many large pictures at once do not fill the memory
+_one_at_a_time = threading.Lock()  # limits the memory of decoding large pictures in several threads
 
 
 def read_picture(
     file: Path | IO[bytes], name: str, most_pixels: int | None = None, formats: tuple[str, ...] | None = None
 ) -> Image.Image:
-    """A picture in mode L or RGB, upright; of an animation the first frame; what is transparent becomes white.
+    """Read a picture in mode L or RGB, as `read_image` does. Of an animation, the first frame is read.
 
-    name: what an error calls it. most_pixels, formats: as for `read_image`; without, Pillow's own bound of pixels holds.
+    name: the name of the picture in error messages.
+    most_pixels, formats: as in `read_image`. Without `most_pixels`, Pillow's limit applies.
     """
     with _one_at_a_time, warnings.catch_warnings():
         warnings.simplefilter("error", Image.DecompressionBombWarning)
@@ -32,24 +33,25 @@ def read_picture(
             return read_image(file, most_pixels, formats)
         except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
             most = most_pixels or Image.MAX_IMAGE_PIXELS
-            raise InputError(f"{name} is too large: at most {most} pixels are taken") from error
+            raise InputError(f"{name} is too large; expected at most {most} pixels") from error
         except BROKEN as error:
             reason = (error.strerror if isinstance(error, OSError) else None) or reason_of(error)
-            if isinstance(error, Image.UnidentifiedImageError):  # its message holds the address of the stream
+            if isinstance(error, Image.UnidentifiedImageError):  # its message contains the address of the stream
                 reason = "cannot identify image file"
-            raise InputError(f"{name} is no image that can be read: {reason}") from error
+            raise InputError(f"{name} is not a readable image: {reason}") from error
 
 
 def to_pil(image: np.ndarray) -> Image.Image:
-    """(h, w, c) in [0, 1] -> a picture in mode L for one channel, RGB for three."""
+    """Convert floats (h, w, c) in [0, 1] to a Pillow image: mode L for one channel, RGB for three."""
     return to_picture((image * 255).round().astype(np.uint8))
 
 
 def to_images(given: Any, size: int, channels: int) -> Tensor:
-    """Images in any form -> float (b, channels, size, size) in [0, 1].
+    """Convert images in any form to float (b, channels, size, size) in [0, 1].
 
-    given: one picture in mode L or RGB or a sequence of them, or uint8 (b, h, w, c), of any size: their middle square is taken
-    and resized. Floats, an array (b, h, w, c) or a tensor (b, c, h, w), are taken as they are.
+    given: Pillow images in mode L or RGB, one or a sequence, or uint8 (b, h, w, c). They may have any size; the central
+    square is cropped and resized. Floats, an array (b, h, w, c) or a tensor (b, c, h, w), are neither cropped nor
+    resized.
     """
     if isinstance(given, Image.Image):
         given = [given]
@@ -70,9 +72,9 @@ def to_images(given: Any, size: int, channels: int) -> Tensor:
 
 
 def check_images(images: Tensor | np.ndarray) -> Tensor:
-    """Images of one of the two forms that measures and sample files take, as a tensor of the same layout.
+    """Check images and return them as a tensor of the same layout. Raises InputError for any other form.
 
-    uint8 (b, h, w, c), an array or a tensor, or float (b, c, h, w) in [0, 1]; c is 1 or 3. Anything else is an error.
+    images: uint8 (b, h, w, c) or float (b, c, h, w) in [0, 1], an array or a tensor; c is 1 or 3.
     """
     images = torch.from_numpy(images) if isinstance(images, np.ndarray) else images
     is_uint8 = images.dtype == torch.uint8
@@ -88,9 +90,9 @@ def check_images(images: Tensor | np.ndarray) -> Tensor:
 
 
 def to_pixels(images: Tensor) -> Tensor:
-    """Checked images -> float32 (b, 3, h, w), whole numbers from 0 to 255.
+    """Convert checked images to float32 (b, 3, h, w) with integer values from 0 to 255.
 
-    Floats are rounded to the levels that an image file holds, so that a number is the same from files and from memory.
+    Floats are rounded to the levels of an image file, so that metrics are the same for files and for tensors.
     """
     pixels = images.permute(0, 3, 1, 2).float() if images.dtype == torch.uint8 else images.float().mul(255).round()
     return pixels.expand(-1, 3, -1, -1)

@@ -1,6 +1,6 @@
-"""How many tokens to hide in training, and masks with an exact count per image.
+"""Masks: how many tokens training hides, and masks with an exact count per image.
 
-A `mask` is boolean with True = hidden (the paper's m_t is the opposite, 1 = kept). The counts of a sampling run are in
+A `mask` is boolean with True = hidden. The paper's m_t is the opposite, 1 = kept. The counts of a sampling run are in
 `plan.py`.
 """
 
@@ -14,24 +14,31 @@ from tokencritic.schedules import ROUNDING
 
 
 def mask_ratio(progress: Tensor) -> Tensor:
-    """The share of tokens to hide, the paper's cosine gamma.
+    """Return the share of tokens to hide, the paper's cosine gamma.
 
-    progress: any shape, in [0, 1]: `t ~ U(0, 1)` in training (Algorithm 1 line 3), the share of steps done in sampling.
-    Returns float64 of the same shape, 1 at progress 0 and 0 at progress 1.
+    progress: any shape, in [0, 1]. It is `t ~ U(0, 1)` in training (Algorithm 1, line 3) and the share of steps done in
+    sampling.
+
+    Returns float64 of the same shape, from 1 at progress 0 to 0 at progress 1.
     """
     return torch.cos(0.5 * math.pi * progress.double()).clamp(0, 1)
 
 
 def count_masked(num_tokens: int | Tensor, ratio: Tensor) -> Tensor:
-    """ceil(gamma N) in the paper: how many of `num_tokens` to hide at each `ratio`. Returns int64, shape of `ratio`."""
+    """Return how many of `num_tokens` to hide at each mask ratio, ceil(gamma N) in the paper.
+
+    ratio: any shape, in [0, 1]. Returns int64 of the same shape.
+    """
     return torch.ceil(num_tokens * (ratio.double() - ROUNDING)).clamp(min=0).long()
 
 
 def hide_lowest(scores: Tensor, num_masked: int | Sequence[int] | Tensor) -> Tensor:
-    """Algorithm 2 lines 6-7: the mask that hides, in each image, exactly the `num_masked` tokens of lowest score.
+    """Return the mask that hides the `num_masked` tokens of lowest score in each image (Algorithm 2, lines 6-7).
 
-    scores: (b, n), higher = more real. num_masked: one count for all, or one per image (b,).
-    Of equal scores the earlier position is hidden; the count is exact whatever the values.
+    scores: (b, n), higher = more real.
+    num_masked: one count for all images, or one per image (b,).
+
+    Returns (b, n) bool. The count is exact; of equal scores, the earlier position is hidden.
     """
     order = scores.argsort(dim=1, stable=True)
     counts = torch.as_tensor(num_masked, device=scores.device).reshape(-1, 1)
@@ -40,22 +47,36 @@ def hide_lowest(scores: Tensor, num_masked: int | Sequence[int] | Tensor) -> Ten
 
 
 def random_mask(num_masked: int | Sequence[int] | Tensor, uniforms: Tensor) -> Tensor:
-    """Algorithm 1 line 4: a uniformly random mask with exactly `num_masked` hidden tokens in each image.
+    """Return a uniformly random mask with exactly `num_masked` hidden tokens in each image (Algorithm 1, line 4).
 
-    uniforms: (b, n), independent, in (0, 1), one per token. Returns (b, n) bool.
+    uniforms: (b, n), independent, in (0, 1). Returns (b, n) bool.
     """
     return hide_lowest(uniforms, num_masked)
 
 
+def hidden_positions(mask: Tensor, fixed_shapes: bool = False) -> Tensor | None:
+    """Where logits are needed, if the host does not know how many tokens are hidden: the mask, or None for everywhere.
+
+    mask: (b, n) bool. Only the CPU leaves out the visible tokens. Another device would make the host wait for their number
+    at each step, to save a third of the last block and of the head.
+    """
+    return None if fixed_shapes or mask.device.type != "cpu" else mask
+
+
+def all_positions(mask: Tensor) -> Tensor:
+    """Every position in order: (b, n) int64."""
+    return torch.arange(mask.shape[1], device=mask.device).expand(mask.shape)
+
+
 def take(values: Tensor, positions: Tensor) -> Tensor:
-    """values (b, n, ...) at (b, k) indices -> (b, k, ...), or at a (b, n) bool mask -> (mask.sum(), ...)."""
+    """Return values (b, n, ...) at (b, k) indices -> (b, k, ...), or at a (b, n) bool mask -> (mask.sum(), ...)."""
     if positions.dtype is torch.bool:
         return values[positions]
     return values[torch.arange(len(values), device=values.device)[:, None], positions]
 
 
 def put(values: Tensor, positions: Tensor, new: Tensor) -> Tensor:
-    """A copy of values (b, n) with `new` at the positions: the inverse of `take`."""
+    """Return a copy of values (b, n) with `new` at the positions: the inverse of `take`."""
     if positions.dtype is torch.bool:
         return values.masked_scatter(positions, new)
     return values.scatter(1, positions, new)

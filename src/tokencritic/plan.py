@@ -1,4 +1,4 @@
-"""The plan of a sampling run: how many tokens are hidden at each step, known before the loop. Importable without torch."""
+"""The plan of a sampling run: the number of hidden tokens at each step. Importable without torch."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -10,10 +10,13 @@ from tokencritic.schedules import PAPER, Schedule
 
 @dataclass(frozen=True)
 class Step:
-    """One round of propose, score, re-mask.
+    """One iteration of the sampling loop: propose, score, re-mask.
 
-    index: names the step's noise. time, time_after: the paper's t/T when the step begins and (t-1)/T when it ends.
-    num_masked: how many tokens of each image are hidden when the step ends. steps: how many the run has, T.
+    index: the number of the step, which also indexes its noise; 0 is the start.
+    time: t/T in the paper, before the step.
+    time_after: (t-1)/T in the paper, after the step.
+    num_masked: the number of hidden tokens of each image after the step.
+    steps: T, the number of steps of the run.
     """
 
     index: int = 0
@@ -24,18 +27,24 @@ class Step:
 
     @property
     def done(self) -> int:
-        """How many steps came before this one."""
+        """The number of steps before this one."""
         return max(0, self.index - 1)
 
     @property
     def is_last(self) -> bool:
-        """Whether nothing is hidden any more when the step ends."""
+        """True if no token is hidden after the step."""
         return not any(self.num_masked)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The steps of a run. num_free: how many tokens of each image may be hidden. start: the hiding before the first step."""
+    """The steps of a run.
+
+    num_free: the number of tokens of each image that may be hidden.
+    start: step 0, which hides tokens before the first step.
+    steps: steps 1 to T.
+    schedule: the schedule that the plan was made with.
+    """
 
     num_free: tuple[int, ...]
     start: Step
@@ -44,9 +53,10 @@ class Plan:
 
     @classmethod
     def make(cls, num_free: Sequence[int], steps: int, first_ratio: float = 1.0, schedule: Schedule = PAPER) -> "Plan":
-        """T = `steps` steps that hide fewer and fewer of the `num_free` tokens of each image (Algorithm 2 line 3).
+        """Return a plan of T = `steps` steps that hide ever fewer tokens (Algorithm 2, line 3).
 
-        first_ratio: the share hidden at the start, in (0, 1]; 1 to sample, 0.6 in the paper's refinement.
+        num_free: the number of tokens of each image that may be hidden.
+        first_ratio: the share hidden at the start, in (0, 1]: 1 for sampling, 0.6 for the paper's refinement.
         """
         tables = {count: schedule.table(count, steps, first_ratio) for count in set(num_free)}
         hidden = [tuple(tables[count][done] for count in num_free) for done in range(steps + 1)]
@@ -57,11 +67,12 @@ class Plan:
         return cls(tuple(num_free), Step(0, 1.0, 1.0, hidden[0], steps), tuple(made), schedule)
 
     def with_effect(self, revokes: Callable[[Step], bool]) -> Iterator[tuple[Step, tuple[int, ...]]]:
-        """The steps that can change something, each with the counts that are hidden before it.
+        """Yield the steps that can change the result, each with the numbers of tokens hidden before it.
 
-        A step that hides as many tokens as before changes nothing if everything is hidden, or if the scorer keeps what is
-        visible: the same tokens would be sampled from the same logits later. The noise of a step is indexed by the step,
-        so leaving one out moves nothing. revokes: whether the scorer may re-mask visible tokens at a step.
+        A step that hides as many tokens as before has no effect if all tokens are hidden, or if no visible token may be
+        re-masked. Skipping it does not change the noise of other steps, because noise is indexed by the step.
+
+        revokes: returns True if the scorer may re-mask visible tokens at a step.
         """
         before = self.start.num_masked
         for step in self.steps:
@@ -71,13 +82,13 @@ class Plan:
 
 
 def in_window(window: tuple[float, float], step: Step) -> bool:
-    """Whether t/T lies in (end, start] when the step begins."""
+    """Return True if t/T is in (end, start] before the step."""
     start, end = window
     return end < step.time <= start
 
 
 def check_window(window: Any) -> None:
-    """A critic window is (start, end) with 0 <= end < start <= 1."""
+    """Raise InputError unless a critic window is (start, end) with 0 <= end < start <= 1."""
     pair = (
         isinstance(window, tuple | list) and len(window) == 2 and all(isinstance(time, int | float) for time in window)
     )

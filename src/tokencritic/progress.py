@@ -1,4 +1,4 @@
-"""Progress of long work: a bar on a terminal, a plain line now and then elsewhere."""
+"""Progress of long work: a bar on a terminal, and plain lines at intervals elsewhere."""
 
 import sys
 import time
@@ -11,10 +11,13 @@ _SECONDS_BETWEEN_LINES = 10.0
 
 
 class Progress:
-    """A context manager; call `advance(count)` as units of work are done.
+    """A context manager that shows progress. Call `advance` as units of work are done.
 
-    total: how many units there are. done: how many an earlier run has done already; they do not count in the rate.
-    shown: False keeps silent, for all ranks but one. A unit of "seconds" has no rate: it is time itself.
+    total: the number of units.
+    what: the title.
+    unit: the name of a unit, in the plural. "seconds" has no rate.
+    done: the number of units that an earlier run has done. They do not count in the rate.
+    shown: False shows nothing, for all ranks but the first.
     """
 
     def __init__(self, total: int, what: str, unit: str, *, done: int = 0, shown: bool = True) -> None:
@@ -30,7 +33,7 @@ class Progress:
         return self
 
     def advance(self, count: int = 1, note: str = "") -> None:
-        """`count` more units are done. note: shown beside them."""
+        """Add `count` units to those done. note: a text shown next to the progress."""
         self.done += count
         self._note = note or self._note
         if self._bar is not None:
@@ -42,7 +45,7 @@ class Progress:
     def __exit__(self, *error: object) -> None:
         if self._bar is not None:
             self._bar.close()
-        elif self._shown and self.done > self._printed:  # the last line, also when the work broke off
+        elif self._shown and self.done > self._printed:  # the last line, also after an error
             self._print_line()
 
     def _print_line(self) -> None:

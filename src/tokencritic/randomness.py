@@ -1,9 +1,11 @@
-"""Every random number of the package: pure functions of integers.
+"""All random numbers of the package, as pure functions of integers.
 
-Nothing is drawn in sequence. An image gets the same noise alone or in a batch, on any rank, device or number of threads, and
-skipping a step moves nothing. Most numbers come from Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as
-1, 2, 3", 2011), computed in int64, which is exact on every device. Its counter has four 32-bit words and its key two; the key
-is a seed, and `Use` keeps the streams of one seed apart.
+There is no sequential state. An image gets the same noise alone or in a batch, on any rank, device or number of
+threads. Skipping a step does not change the noise of other steps.
+
+Most numbers come from Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011). It is
+computed in int64, which is exact on every device. The counter has four 32-bit words. The key has two, which are the
+seed. `Use` separates the streams of one seed.
 """
 
 from collections.abc import Sequence
@@ -22,35 +24,35 @@ _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
 _WORD = 0xFFFFFFFF
 
-_CROP_BLOCKS = 6  # of four uniforms each, per image and pass
+_CROP_BLOCKS = 6  # blocks of four uniforms for each crop of an image
 
 
 class Use(IntEnum):
-    """What a random number is for: the third and fourth word of the counter, as low and high half.
+    """The purpose of a random number: the third word of the counter (low half) and the fourth (high half).
 
-    Different uses of one seed are independent. The values are part of the results: keep them.
+    Different uses of one seed are independent. Changing a value changes results.
     """
 
     DRAW = 0  # which code a hidden token gets
     SELECT = 1  # selection noise and random orders
     MASK = 2  # which tokens a training mask hides
-    RATIO = 3  # how many it hides
-    DROP_LABEL = 4  # whether training hides the label
-    PREVIOUS = 5  # how many tokens the mask before it hid, for a critic that reads it
-    LATER = 6  # how many tokens the masks after it hide, for an inline critic
-    REMASK = 7  # which tokens the last of them hides
+    RATIO = 3  # how many tokens a training mask hides
+    DROP_LABEL = 4  # whether training replaces the label by the null class
+    PREVIOUS = 5  # how many tokens the previous mask hides, for a critic that reads the mask
+    LATER = 6  # how many tokens the later masks hide, for an inline critic
+    REMASK = 7  # which tokens the last mask hides, for an inline critic
     CROP = 1 << 32  # crops and flips of training images
-    DERIVE = 2 << 32  # seeds made from seeds
+    DERIVE = 2 << 32  # seeds derived from seeds
 
 
 def check_seed(seed: int, name: str = "seed") -> None:
-    """Raises InputError unless 0 <= seed < 2^63."""
+    """Raise InputError unless 0 <= seed < 2^63."""
     if not 0 <= seed < 2**63:
         raise InputError(f"{name} is {seed}; it must be an integer from 0 to 2^63 - 1")
 
 
 def as_seeds(seeds: int | Sequence[int] | Tensor, count: int, device: torch.device | str | None = None) -> Tensor:
-    """One int64 seed per image, shape (count,): a single integer s stands for s, s + 1, ..., s + count - 1."""
+    """Return one seed per image: (count,) int64. A single integer s gives s, s + 1, ..., s + count - 1."""
     if isinstance(seeds, int | Integral):
         seeds = range(int(seeds), int(seeds) + count)
     values: list[Any] = seeds.tolist() if isinstance(seeds, Tensor) else list(seeds)
@@ -62,11 +64,14 @@ def as_seeds(seeds: int | Sequence[int] | Tensor, count: int, device: torch.devi
 
 
 def philox(counter: tuple[Tensor, ...], key: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """Philox4x32-10. counter: four, key: two int64 tensors holding 32-bit words, of shapes that broadcast. Returns four."""
+    """Compute Philox4x32-10. Returns four int64 tensors of 32-bit words.
+
+    counter, key: four and two int64 tensors of 32-bit words, of shapes that broadcast.
+    """
     c0, c1, c2, c3 = counter
     k0, k1 = key
     for _ in range(_ROUNDS):
-        # The products pass 2^63 and wrap; as bit patterns they are still the exact 64-bit products.
+        # The products overflow int64 and wrap around. Their bit patterns are still the exact 64-bit products.
         p0, p1 = c0 * _MULTIPLIERS[0], c2 * _MULTIPLIERS[1]
         c0, c1, c2, c3 = (p1 >> 32 & _WORD) ^ c1 ^ k0, p1 & _WORD, (p0 >> 32 & _WORD) ^ c3 ^ k1, p0 & _WORD
         k0, k1 = (k0 + _KEY_STEPS[0]) & _WORD, (k1 + _KEY_STEPS[1]) & _WORD
@@ -74,7 +79,7 @@ def philox(counter: tuple[Tensor, ...], key: tuple[Tensor, ...]) -> tuple[Tensor
 
 
 def _words(seeds: Tensor, use: Use, first: Any, second: int, third: Any = 0) -> tuple[Tensor, ...]:
-    """Four random words for each seed and each value of the counter's first and third word; all broadcast."""
+    """Return four random words for each seed and each value of the counter's first and third word, broadcast."""
     counter = (first, second, (int(use) & _WORD) + third, int(use) >> 32)
     tensors = tuple(
         word if isinstance(word, Tensor) else torch.full((), word, dtype=torch.int64, device=seeds.device)
@@ -84,50 +89,56 @@ def _words(seeds: Tensor, use: Use, first: Any, second: int, third: Any = 0) -> 
 
 
 def uniforms(seeds: Tensor, count: int, use: Use, step: int = 0) -> Tensor:
-    """Independent uniforms for each image. seeds: (b,) int64. Returns (b, count) float32 in the open interval (0, 1)."""
+    """Return independent uniforms for each image: (b, count) float32 in the open interval (0, 1).
+
+    seeds: (b,) int64.
+    """
     blocks = torch.arange((count + 3) // 4, device=seeds.device)[None]
     words = torch.stack(_words(seeds[:, None], use, blocks, step), dim=-1).flatten(1)[:, :count]
-    # 23 bits and a half: exact in float32, and never 0 or 1, so logarithms of it are finite.
+    # 23 bits plus one half are exact in float32 and never 0 or 1, so that logarithms are finite.
     return ((words >> 9).float() + 0.5) * 2.0**-23
 
 
 def derived_seeds(seeds: Tensor, first: int, second: int) -> Tensor:
-    """Other seeds for the same images, made of two numbers. seeds: (b,) int64. Returns (b,) int64 from 0 to 2^63 - 1."""
+    """Derive other seeds for the same images from two numbers: (b,) int64 -> (b,) int64 in [0, 2^63)."""
     high, low, *_ = _words(seeds, Use.DERIVE, first, second)
     return ((high >> 1) << 32) | low
 
 
 def resampling_seeds(seeds: Tensor) -> Tensor:
-    """Seeds (b,) to resample tokens of existing images.
+    """Return seeds (b,) for resampling tokens of existing images.
 
-    An image that was sampled with the same seed would meet the noise it was made with, and its tokens would come back.
+    With its own seed, an image would get the noise that it was sampled with, and the same tokens again.
     """
     return derived_seeds(seeds, 0, 1)
 
 
 def candidate_seeds(seeds: Tensor, candidate: int) -> Tensor:
-    """The seed of every image's candidate of one number, for rejection sampling. seeds: (b,) int64. Returns (b,) int64.
+    """Return the seed of each image's candidate in rejection sampling: (b,) int64 -> (b,) int64.
 
-    Candidate 0 has the image's own seed: it is the image that is made without rejection.
+    candidate: the index of the candidate. Candidate 0 has the image's own seed, so it is the image without rejection.
     """
     return seeds if candidate == 0 else derived_seeds(seeds, candidate, 0)
 
 
-def crop_uniforms(indices: Sequence[int] | np.ndarray, seed: int, pass_number: int) -> np.ndarray:
-    """Uniforms for the crops and flips of some examples in one pass: (b, 24) in (0, 1).
+def crop_uniforms(indices: Sequence[int] | np.ndarray, seed: int, crop_number: int) -> np.ndarray:
+    """Return uniforms for the crops and flips of images: (b, 24) float64 in (0, 1).
 
-    Each row is a pure function of (index, seed, pass_number).
+    Each row is a pure function of (index, seed, crop_number).
     """
     check_seed(seed)
     numbers = torch.as_tensor(np.asarray(indices, np.int64))[:, None]
     blocks = torch.arange(_CROP_BLOCKS)[None]
-    words = _words(torch.tensor(seed), Use.CROP, numbers, pass_number, blocks)
+    words = _words(torch.tensor(seed), Use.CROP, numbers, crop_number, blocks)
     return ((torch.stack(words, dim=-1).flatten(1).double() + 0.5) * 2.0**-32).numpy()
 
 
 def example_seeds(seed: int, step: int, rows: Tensor) -> Tensor:
-    """A seed for each training example of a step, (b,) int64: the same however examples are distributed over ranks."""
-    # splitmix64 in wrapping 64-bit arithmetic; numpy's, because torch has no unsigned shifts.
+    """Return a seed for each training example of a step: (b,) int64. It does not depend on the ranks.
+
+    rows: (b,) int64.
+    """
+    # splitmix64 in wrapping 64-bit arithmetic. NumPy is used because torch has no unsigned shifts.
     with np.errstate(over="ignore"):
         mixed = rows.cpu().numpy().astype(np.uint64)
         for word in (seed, step):
@@ -139,12 +150,12 @@ def example_seeds(seed: int, step: int, rows: Tensor) -> Tensor:
 
 
 def permutation(seed: int, epoch: int, count: int) -> np.ndarray:
-    """The order of `count` training examples in an epoch, (count,) int64."""
-    # Sorting the raw words gives the same order in every version of numpy; its shuffles do not promise that.
+    """Return the order of `count` training examples in an epoch: (count,) int64."""
+    # Sorting raw words gives the same order in every version of NumPy. Its shuffles do not guarantee that.
     words = np.random.Philox(key=np.array([seed, epoch], np.uint64)).random_raw(count)
     return words.argsort(kind="stable")
 
 
 def torch_rng(seed: int) -> torch.Generator:
-    """torch's own sequential generator on the CPU, where a library function takes nothing else."""
+    """Return torch's sequential generator on the CPU, for library functions that accept nothing else."""
     return torch.Generator().manual_seed(seed)

@@ -1,4 +1,4 @@
-"""Published schedules: the tokens hidden after each step, and how temperature, noise and guidance run over the steps.
+"""Published schedules of the number of hidden tokens, temperature, noise and guidance over the steps.
 
 Importable without torch. `SCHEDULES` has one row for each published sampler.
 """
@@ -11,7 +11,8 @@ from typing import Literal, get_args
 
 from tokencritic.errors import InputError
 
-# cos(pi/3) comes out as 0.5 + 1e-16 in float64: without this slack 12 of 18 steps would hide 129 of 256 tokens, not 128.
+# cos(pi/3) is 0.5 + 1e-16 in float64. Without this tolerance, 129 instead of 128 of 256 tokens are hidden after 12 of
+# 18 steps.
 ROUNDING = 1e-9
 
 Table = Callable[[int, int, float], list[int]]
@@ -21,29 +22,31 @@ GuidanceSchedule = Literal["constant", "linear", "cosine"]
 
 
 def before(done: int, steps: int) -> float:
-    """The share of the steps that is left when a step begins, after `done` others: the paper's t/T."""
+    """Return the share of steps that remain before a step, after `done` others: t/T in the paper."""
     return (steps - done) / steps
 
 
 def after(done: int, steps: int) -> float:
-    """The share of the steps that is left when a step ends."""
+    """Return the share of steps that remain after a step: (t - 1)/T in the paper."""
     return (steps - done - 1) / steps
 
 
 def until_last(done: int, steps: int) -> float:
-    """From 1 at the first step to 0 at the last."""
+    """Return a share that decreases linearly from 1 at the first step to 0 at the last."""
     return 1 - done / (steps - 1) if steps > 1 else 0.0
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """One published way to run over the steps.
+    """The schedule of a published sampler.
 
-    summary: whose it is. make_table: what `table` returns. temperature_left, noise_left, guidance_left: from the number of
-    steps done and of all steps to the share that is left of the way from start to end. inverse_temperature: 1/temperature
-    is what runs evenly, not temperature. confidence: how sure the generator is of a sampled code: its log probability at
-    temperature 1, that at the sampling temperature, or its logit divided by the sampling temperature. codes_by_noise:
-    codes are sampled with the selection noise of the step as a further temperature.
+    summary: origin and form, for help texts.
+    make_table: the function behind `table`.
+    temperature_left, noise_left, guidance_left: the share that remains on the way from start to end. Functions of the
+    number of finished steps and of all steps.
+    inverse_temperature: interpolate 1/temperature instead of the temperature.
+    confidence: the confidence by which sampled tokens are ranked, see `Proposal.confidence`.
+    codes_by_noise: multiply the sampling temperature by the selection noise of the step.
     """
 
     name: str
@@ -57,9 +60,10 @@ class Schedule:
     codes_by_noise: bool = False
 
     def table(self, num_tokens: int, steps: int, first_ratio: float = 1.0) -> list[int]:
-        """How many of `num_tokens` are hidden before step 0, 1, ... and after the last: `steps + 1` integers, the last one 0.
+        """Return the number of hidden tokens before each step and after the last: `steps + 1` integers, the last one 0.
 
-        first_ratio: the share that is hidden at first, in (0, 1].
+        num_tokens: the number of tokens that may be hidden.
+        first_ratio: the share hidden before the first step, in (0, 1].
         """
         if steps < 1:
             raise InputError(f"steps is {steps}; it must be at least 1")
@@ -68,7 +72,7 @@ class Schedule:
         return self.make_table(num_tokens, steps, first_ratio)
 
     def temperature(self, start: float, end: float, done: int, steps: int) -> float:
-        """The temperature of the step after `done` others, on the way from start to end."""
+        """Return the temperature of the step after `done` others, interpolated from start to end."""
         left = self.temperature_left(done, steps)
         if self.inverse_temperature and start > 0 and end > 0:
             return 1 / (1 / end + (1 / start - 1 / end) * left)
@@ -77,10 +81,12 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Guidance:
-    """Classifier-free guidance over the steps: scale s for logits null + s (class - null); 1 is none.
+    """Classifier-free guidance over the steps: logits null + s (class - null) with scale s. A scale of 1 disables it.
 
-    schedule: how the scale goes from 1 to `scale`: "constant" is `scale` at every step; "linear" grows with the share x of the
-    steps done; "cosine" with (1 - cos(pi x^power)) / 2.
+    scale: the final scale.
+    schedule: "constant" uses `scale` at every step. "linear" and "cosine" grow from 1 to `scale` with the share x of
+    finished steps: by x, or by (1 - cos(pi x^power)) / 2.
+    power: the exponent of the cosine schedule, above 0.
     """
 
     scale: float = 1.0
@@ -89,7 +95,7 @@ class Guidance:
 
     def __post_init__(self) -> None:
         if not math.isfinite(self.scale):
-            raise InputError(f"guidance is {self.scale}; it must be a number")
+            raise InputError(f"guidance is {self.scale}; it must be finite")
         if self.schedule not in get_args(GuidanceSchedule):
             known = ", ".join(get_args(GuidanceSchedule))
             raise InputError(f"guidance_schedule is {self.schedule!r}; choose one of {known}")
@@ -97,19 +103,19 @@ class Guidance:
             raise InputError(f"guidance_power is {self.power}; it must be a positive number")
 
     def at(self, left: float) -> float:
-        """The scale where this share of the steps is left."""
+        """Return the scale when this share of the steps remains. left: in [0, 1]."""
         share = {"constant": 1.0, "linear": 1 - left, "cosine": (1 - math.cos(math.pi * (1 - left) ** self.power)) / 2}
         return 1 + (self.scale - 1) * share[self.schedule]
 
 
 def _paper_table(num_tokens: int, steps: int, first_ratio: float) -> list[int]:
-    """ceil(gamma N) in the paper, with the cosine gamma."""
+    """Return ceil(gamma N) for the cosine gamma, as in the paper."""
     shares = (first_ratio * max(0.0, math.cos(0.5 * math.pi * done / steps)) for done in range(steps + 1))
     return [_round_up(num_tokens, share) for share in shares]
 
 
 def _revealing(share: Callable[[float], float]) -> Table:
-    """A table of counts rounded down, where each step reveals a token or more and one stays hidden until the last step."""
+    """Return a table that rounds down, reveals at least one token per step and hides one until the last step."""
 
     def table(num_tokens: int, steps: int, first_ratio: float) -> list[int]:
         counts = [hidden := _round_up(num_tokens, first_ratio)]
@@ -143,7 +149,7 @@ def _arccos(progress: float) -> float:
 
 
 def _float32_cosine(progress: float) -> float:
-    """cos(pi/2 progress) as float32 arithmetic has it, which official MaskGIT's counts depend on: cos(pi/3) is below 0.5."""
+    """Return cos(pi/2 progress) in float32 arithmetic, where cos(pi/3) is below 0.5. Official MaskGIT depends on it."""
     return _float32(math.cos(_float32(_float32(0.5 * math.pi) * _float32(progress))))
 
 
@@ -151,17 +157,17 @@ def _float32(value: float) -> float:
     return struct.unpack("f", struct.pack("f", value))[0]
 
 
-PAPER = Schedule("paper", "Token-Critic's: the cosine, rounded up", _paper_table)
+PAPER = Schedule("paper", "Token-Critic: cosine, rounded up", _paper_table)
 
-# Another schedule is one row here.
+# To add a schedule, add one row.
 SCHEDULES: dict[str, Schedule] = {
     row.name: row
     for row in (
         PAPER,
-        Schedule("maskgit", "official MaskGIT's: the cosine, rounded down", _revealing(_float32_cosine)),
+        Schedule("maskgit", "official MaskGIT: cosine, rounded down", _revealing(_float32_cosine)),
         Schedule(
             "titok",
-            "TiTok's: arccos; noise also in the sampled codes",
+            "TiTok: arccos, selection noise also scales the temperature",
             _revealing(_arccos),
             temperature_left=after,
             confidence="tempered_logit",
@@ -169,21 +175,21 @@ SCHEDULES: dict[str, Schedule] = {
         ),
         Schedule(
             "maskbit",
-            "MaskBit's: arccos",
+            "MaskBit: arccos",
             _revealing(_arccos),
             temperature_left=after,
             confidence="tempered_log_prob",
         ),
         Schedule(
             "halton",
-            "Halton-MaskGIT's: arccos, rounded up",
+            "Halton-MaskGIT: arccos, rounded up",
             _halton_table,
             temperature_left=until_last,
             inverse_temperature=True,
         ),
         Schedule(
             "halton-confidence",
-            "that of Halton-MaskGIT's confidence sampler",
+            "Halton-MaskGIT's confidence sampler",
             _halton_confidence_table,
             temperature_left=until_last,
             noise_left=until_last,
@@ -196,7 +202,7 @@ SCHEDULES: dict[str, Schedule] = {
 
 
 def find_schedule(name: str) -> Schedule:
-    """The schedule of this name."""
+    """Return the schedule with this name. Raises InputError for an unknown one."""
     if name not in SCHEDULES:
         raise InputError(f"schedule is {name!r}; choose one of {', '.join(SCHEDULES)}")
     return SCHEDULES[name]

@@ -3,6 +3,7 @@
 import json
 import shutil
 
+import huggingface_hub
 import numpy as np
 import pytest
 import safetensors.torch
@@ -95,7 +96,7 @@ def test_adding_a_part_leaves_the_others_and_the_defaults(runs, folder):
     pipe.save_pretrained(folder)
     before = contents(folder)
     notes = export(runs / "c", folder)[1]
-    assert notes == ["the critic's classes are called ['0', '1', '2']...; the folder's names are kept"]
+    assert notes == ["the critic has class names ['0', '1', '2']...; those of the folder are kept"]
     after = contents(folder)
     changed = {path.parts[0] for path in after if after[path] != before.get(path)}
     assert changed == {"critic", "pipeline.json"}
@@ -150,10 +151,10 @@ def test_a_critic_of_other_weights_is_remarked(runs, folder, tmp_path):
     assert export(changed_generator(runs, tmp_path / "g"), folder)[1] == []
     assert export(runs / "c", folder)[1] == [
         NOW_CRITIC,
-        "the critic was trained with a generator of other weights than the folder's",
+        "the critic was trained for another generator than the folder's",
     ]
     assert export(tmp_path / "g", folder)[1] == []
-    assert export(runs / "g", folder)[1] == ["the folder's critic was trained with the generator that was there before"]
+    assert export(runs / "g", folder)[1] == ["the folder's critic was trained for the previous generator"]
 
 
 def changed_generator(runs, run):
@@ -192,7 +193,9 @@ def test_an_inline_critic_stands_beside_its_own_generator_alone(runs, folder, tm
     other = changed_generator(runs, tmp_path / "g")
     shutil.copytree(folder, tmp_path / "other")
     export(other, tmp_path / "other")
-    with pytest.raises(InputError, match=r"the inline critic was trained for generator \w+, and this one is"):
+    with pytest.raises(
+        InputError, match=r"the generator is \w+; expected \w+, for which the inline critic was trained"
+    ):
         export(runs / "i", tmp_path / "other")
     assert not (tmp_path / "other/inline_critic").exists()
     export(runs / "i", folder)
@@ -202,7 +205,7 @@ def test_an_inline_critic_stands_beside_its_own_generator_alone(runs, folder, tm
             InputError, match=r"inline critic .* another generator; delete .*inline_critic, .* train one"
         ):
             export(run, folder, half=half)
-    with pytest.raises(InputError, match="has a generator that learned another tokenizer's tokens"):
+    with pytest.raises(InputError, match="has a generator trained on tokens of another tokenizer"):
         export(runs / "t2", folder)
     assert contents(folder) == before
     assert export(runs / "g", folder)[1] == []
@@ -242,13 +245,13 @@ def test_parts_that_do_not_fit_are_refused_and_nothing_changes(runs, folder, tmp
     facts["facts"]["class_names"].reverse()
     (turned / "run.json").write_text(json.dumps(facts))
     cases = {
-        (runs / "g", tmp_path / "new"): "has no tokenizer; put the one that made the generator's tokens there first",
-        (runs / "g", other): "learned tokens of tokenizer",
-        (runs / "c", other): "learned tokens of tokenizer",
-        (runs / "t2", folder): "has a generator that learned another tokenizer's tokens",
-        (runs / "k2", folder): "the classifier has 2 classes and the generator 3",
-        (runs / "k16", folder): "the classifier's (channels, image_size) is (1, 16) and the tokenizer's (1, 8)",
-        (turned, folder): "has the classes in the order ['2', '1', '0']",
+        (runs / "g", tmp_path / "new"): "has no tokenizer; export the tokenizer of the generator's tokens first",
+        (runs / "g", other): "was trained on",
+        (runs / "c", other): "was trained on",
+        (runs / "t2", folder): "has a generator trained on tokens of another tokenizer",
+        (runs / "k2", folder): "the classifier has 2 classes; expected 3, as in the generator",
+        (runs / "k16", folder): "the classifier's (channels, image_size) is (1, 16); the tokenizer's is (1, 8)",
+        (turned, folder): "has classes in the order ['2', '1', '0']",
         (unfinished, folder): "has no generator yet",
         (alien, folder): "'painter'",
         (runs / "tokens", folder): "has no run.json",
@@ -272,5 +275,37 @@ def test_weights_beyond_float16_are_refused(runs, folder, tmp_path):
     generator = Generator.from_pretrained(run / "generator")
     torch.nn.init.constant_(generator.bias, 1e5)
     generator.save_pretrained(run / "generator")
-    with pytest.raises(InputError, match="beyond float16's largest number"):
+    with pytest.raises(InputError, match="too large for float16"):
         export(run, folder, half=True)
+
+
+def test_a_folder_is_pushed_as_it_is_with_a_card_of_its_own(runs, folder, tmp_path, monkeypatch, capsys):
+    uploaded = {}
+
+    def upload(*, repo_id, folder_path, **_):
+        uploaded[repo_id] = {path.as_posix(): content for path, content in contents(folder_path).items()}
+
+    monkeypatch.setattr(
+        huggingface_hub, "create_repo", lambda repo_id, **options: uploaded.update({"options": options})
+    )
+    monkeypatch.setattr(huggingface_hub, "upload_folder", upload)
+    (folder / "tuning-critic-36.json").write_text("{}")
+    assert call("export", runs / "c", folder, "--push", "owner/model", "--licence", "mit", "--private") == 0
+    assert capsys.readouterr().out.endswith(f"pushed {folder} to https://huggingface.co/owner/model\n")
+    assert uploaded["options"] == {"private": True, "exist_ok": True, "token": None}
+    assert {"README.md", "pipeline.json", "critic/model.safetensors", "tuning-critic-36.json"} <= uploaded[
+        "owner/model"
+    ].keys()
+    assert b"license: mit" in uploaded["owner/model"]["README.md"]
+    (folder / "README.md").write_text("my own words")
+    assert call("export", runs / "k", folder, "--push", "owner/model") == 0
+    assert uploaded["owner/model"]["README.md"] == b"my own words"
+    cases = {
+        (runs / "t", tmp_path / "new", "--push", "owner/other"): "is not a pipeline yet; nothing is pushed",
+        (runs / "t", tmp_path / "never", "--private"): "--licence and --private are for --push",
+    }
+    for arguments, message in cases.items():
+        assert call("export", *arguments) == 2
+        assert message in capsys.readouterr().err
+    assert "owner/other" not in uploaded
+    assert not (tmp_path / "never").exists()

@@ -114,12 +114,12 @@ def test_bad_input_is_one_line_and_nothing_is_written(pipe, model, images, tmp_p
     TokenCriticPipeline(pipe.tokenizer, pipe.generator, pipe.critic).save_pretrained(tmp_path / "unread")
     good = images[0]
     cases = {
-        (model, good, text): "text.png is no image that can be read: cannot identify image file",
-        (model, cut): "cut.jpg is no image that can be read: image file is truncated",
-        (model, large): "large.png is too large: at most 89478485 pixels are taken",
-        (model, larger): "larger.png is too large: at most 89478485 pixels are taken",
-        (model, tmp_path / "nowhere.png"): "nowhere.png is no image that can be read: No such file or directory",
-        (model, tmp_path): "is no image that can be read: Is a directory",
+        (model, good, text): "text.png is not a readable image: cannot identify image file",
+        (model, cut): "cut.jpg is not a readable image: image file is truncated",
+        (model, large): "large.png is too large; expected at most 89478485 pixels",
+        (model, larger): "larger.png is too large; expected at most 89478485 pixels",
+        (model, tmp_path / "nowhere.png"): "nowhere.png is not a readable image: No such file or directory",
+        (model, tmp_path): "is not a readable image: Is a directory",
         (model, good, "--ratio", 0): "ratio is 0.0; it must lie in (0, 1]",
         (model, good, "--classes", "bird"): "--classes holds 'bird'",
         (model, good, "--classes", 0, 1): "there are 2 labels for 1 images",

@@ -11,7 +11,9 @@ from tokencritic.cli.arguments import SETTINGS
 from tokencritic.cli.main import main
 from tokencritic.files import write_json
 from tokencritic.pictures import image_grid
-from tokencritic.sampling.settings import SamplingSettings, tuning_file
+from tokencritic.pictures.grids import save
+from tokencritic.sampling.model_settings import tuning_file
+from tokencritic.sampling.settings import SamplingSettings
 
 
 def sampled(*arguments):
@@ -22,7 +24,7 @@ def test_the_sample_file_holds_the_pictures_pixels(pipe, model, tmp_path, capsys
     sampled(model, "--num", 7, "--seed", 3, "--format", "npz", "--out", tmp_path / "file", "--batch_size", 3)
     said, progress = capsys.readouterr()
     assert said.startswith(f"wrote 7 images to {tmp_path / 'file' / 'samples.npz'} in ")
-    assert progress.startswith("sampling: 7 of 7 images")
+    assert "sampling: 7 of 7 images" in progress
     assert [path.name for path in (tmp_path / "file").iterdir()] == ["samples.npz"]
     with np.load(tmp_path / "file" / "samples.npz", allow_pickle=False) as arrays:
         images, labels = arrays["arr_0"], arrays["arr_1"]
@@ -155,7 +157,7 @@ def test_a_trace_shows_the_steps_of_the_very_images_and_does_not_change_them(mod
 def test_a_trace_that_cannot_be_written_is_refused_before_sampling(model, tmp_path, capsys):
     for arguments, message in (
         (["--compare"], "--compare is given without --trace"),
-        (["--trace", tmp_path / "a.bmp"], "ends in '.bmp'; steps are written as .gif"),
+        (["--trace", tmp_path / "a.bmp"], "ends in '.bmp'; expected .gif"),
         (["--trace", tmp_path / "a.gif", "--candidates", 2], "without rejection"),
         (
             ["--trace", tmp_path / "a.gif", "--compare", "--sampler", "random-order"],
@@ -165,3 +167,33 @@ def test_a_trace_that_cannot_be_written_is_refused_before_sampling(model, tmp_pa
         assert main(["sample", str(model), "--out", str(tmp_path / "out"), *map(str, arguments)]) == 2
         assert message in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+def test_an_image_is_made_again_from_its_file(model, tmp_path, capsys):
+    flags = ("--seed", 5, "--classes", "owl", "dog", "--temperature", 1.2, 0.4, "--candidates", 2)
+    sampled(model, "--num", 3, "--out", tmp_path / "first", *flags)
+    file = tmp_path / "first" / "000006_class1.png"
+    assert main(["sample", "--like", str(file), "--out", str(tmp_path / "again")]) == 0, capsys.readouterr().err
+    assert (tmp_path / "again" / file.name).read_bytes() == file.read_bytes()
+    other = ["sample", str(model), "--like", str(file), "--seed", "9", "--out", str(tmp_path / "other")]
+    assert main(other) == 0, capsys.readouterr().err
+    assert (tmp_path / "other" / "000009_class1.png").is_file()
+
+
+def test_a_file_that_says_nothing_makes_no_image(model, tmp_path, capsys):
+    sampled(model, "--num", 1, "--out", tmp_path)
+    note = {"command": "refine", "model": str(model), "class": 0, "seed": 0, "settings": {}}
+    save(Image.new("L", (8, 8)), tmp_path / "refined.png", note)
+    save(Image.new("L", (8, 8)), tmp_path / "odd.png", note | {"command": "sample", "settings": {"out": "/"}})
+    (tmp_path / "text.png").write_text("a text")
+    for name, message in (
+        ("grid.png", "says nothing of how it was made"),
+        ("refined.png", "was made by 'refine'; expected an image that was sampled"),
+        ("odd.png", "holds no model and settings that are known here"),
+        ("text.png", "is not a PNG"),
+        ("missing.png", "cannot be read"),
+    ):
+        assert main(["sample", "--like", str(tmp_path / name)]) == 2
+        assert message in capsys.readouterr().err
+    assert main(["sample"]) == 2
+    assert "required: model, or --like FILE" in capsys.readouterr().err

@@ -37,7 +37,7 @@ CASES = {
 @pytest.mark.parametrize("arguments", CASES)
 def test_what_cannot_be_is_said_in_one_line(model, arguments):
     with pytest.raises(InputError) as error:
-        main([model, *arguments])
+        main([model, "--port", "0", *arguments])
     assert CASES[arguments] in str(error.value)
     assert "\n" not in str(error.value)
 
@@ -55,9 +55,12 @@ def test_a_port_that_is_taken_is_named(model):
             main([model, "--port", str(port)])
 
 
-def test_without_gradio_it_says_what_to_install(model, monkeypatch):
-    monkeypatch.setitem(sys.modules, "gradio", None)
-    for name in ("GRADIO_ANALYTICS_ENABLED", "HF_HUB_OFFLINE", "HF_HUB_DISABLE_TELEMETRY"):
-        monkeypatch.setenv(name, "1")  # which it changes; monkeypatch puts back what was there
-    with pytest.raises(InputError, match=r"the studio needs gradio: pip install 'token-critic\[studio\]'"):
+def test_without_its_server_it_says_what_to_install(model, monkeypatch):
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    with pytest.raises(InputError, match=r"needs starlette and uvicorn: pip install 'token-critic\[studio\]'"):
         main([model, "--port", "0"])
+
+
+def test_a_model_that_is_not_there_ends_the_studio(tmp_path):
+    with pytest.raises(InputError, match="nothing is not a folder, and no Hub id"):
+        main([str(tmp_path / "nothing"), "--port", "0"])

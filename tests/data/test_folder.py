@@ -51,6 +51,21 @@ def test_a_class_may_be_called_train(tmp_path: Path) -> None:
     assert open_source(tmp_path).class_names == ("ship", "train")
 
 
+def test_images_without_class_folders_have_no_classes(tmp_path: Path) -> None:
+    for number, name in enumerate(["b.png", "a.PNG", "c.jpeg", ".hidden.png"]):
+        save(tmp_path / name, (number, 0, 0))
+    (tmp_path / "notes.txt").write_text("not an image")
+    source = open_source(tmp_path, max_corrupt=1)
+    assert (source.class_names, source.labels.tolist(), source.max_corrupt) == ((), [-1, -1, -1], 1)
+    assert [source.name(index) for index in range(3)] == ["a.PNG", "b.png", "c.jpeg"]
+    assert source[1][0].getpixel((0, 0)) == (0, 0, 0)  # pyright: ignore
+    with pytest.raises(InputError, match="no val or validation or valid or test folder"):
+        open_source(tmp_path, "test")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="empty has no class folders and no images; expected one folder per class"):
+        open_source(tmp_path / "empty")
+
+
 def test_empty_class_folder(tmp_path: Path) -> None:
     save(tmp_path / "a/1.png")
     (tmp_path / "b").mkdir()
@@ -103,7 +118,7 @@ def test_exif_rotation(tmp_path: Path) -> None:
     pixels = np.zeros((4, 6, 3), np.uint8)
     pixels[0, 0] = 255
     exif = Image.Exif()
-    exif[0x0112] = 6  # the camera was held so that the image must be turned right by a quarter
+    exif[0x0112] = 6  # rotate by 90 degrees clockwise
     Image.fromarray(pixels).save(tmp_path / "x.png", exif=exif)
     upright = np.asarray(read_image(tmp_path / "x.png"))
     np.testing.assert_array_equal(upright, np.rot90(pixels, -1))
@@ -137,7 +152,7 @@ def test_corrupt_files_are_skipped_and_listed(tmp_path: Path) -> None:
     make_corrupt(tmp_path, 2)
     source = open_source(tmp_path, max_corrupt=2)
     assert [example is None for example in source] == [True, True, False, False, False]  # pyright: ignore
-    assert source[0] is None  # met twice, counted once
+    assert source[0] is None  # read twice, counted once
     assert sorted(source.corrupt) == ["a/c0.jpg", "a/c1.jpg"]
     assert all(source.corrupt.values())
 

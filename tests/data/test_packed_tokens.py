@@ -1,4 +1,4 @@
-"""Token arrays packed into one file, as a model brings them."""
+"""Token arrays packed into one file, as a model folder includes them."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""Sources: each form of data on disk gives back exactly the images, labels and names that were put in."""
+"""Sources: each data format returns exactly the images, labels and names that were written."""
 
 import gzip
 import json
@@ -73,9 +73,9 @@ def test_fashion_names_by_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda content: content[:-1], "asks for"),
-        (lambda content: content + b"x", "asks for"),
-        (lambda content: content[:9], "asks for"),
+        (lambda content: content[:-1], "requires"),
+        (lambda content: content + b"x", "requires"),
+        (lambda content: content[:9], "requires"),
         (lambda content: b"\0\0\x0d" + content[3:], "starts with 00000d"),
         (lambda content: b"", "starts with nothing"),
     ],
@@ -155,7 +155,7 @@ def test_cifar_pickles(tmp_path: Path, protocol: int, place: str) -> None:
 
 
 def python2_batch(data: np.ndarray, labels: list[int]) -> bytes:
-    """A batch in the opcodes that Python 2 and numpy 1 wrote: byte strings, old module names, integer flags."""
+    """A batch with the opcodes of Python 2 and NumPy 1: byte strings, old module names, integer flags."""
 
     def text(value: bytes) -> bytes:
         return b"U" + bytes([len(value)]) + value if len(value) < 256 else b"T" + struct.pack("<i", len(value)) + value
@@ -239,10 +239,16 @@ def test_npz(tmp_path: Path, names: tuple[str, str], channels: tuple[int, ...]) 
     assert open_source(file).class_names == ("cat", "dog", "ox", "elk")
 
 
+def test_an_npz_without_labels_has_no_classes(tmp_path: Path) -> None:
+    np.savez(tmp_path / "set.npz", images=np.zeros((2, 4, 4), np.uint8))
+    source = open_source(tmp_path / "set.npz")
+    assert (source.class_names, source.labels.tolist(), len(source)) == ((), [-1, -1], 2)
+
+
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"images": np.zeros((2, 4, 4), np.uint8)}, "has no labels or arr_1; it holds images"),
+        ({"labels": np.zeros(2, int)}, "has arrays labels; expected images or arr_0"),
         ({"images": np.zeros((2, 4, 4), np.float32), "labels": np.zeros(2, int)}, "images float32"),
         ({"images": np.zeros((2, 3, 4, 4), np.uint8), "labels": np.zeros(2, int)}, r"images uint8 \(2, 3, 4, 4\)"),
         ({"images": np.zeros((2, 4, 4), np.uint8), "labels": np.zeros(3, int)}, r"labels int64 \(3,\)"),
@@ -278,7 +284,7 @@ def test_an_npz_that_is_something_else(tmp_path: Path) -> None:
     with zipfile.ZipFile(file, "w") as archive:
         archive.writestr("images", "text")
         archive.writestr("labels", "text")
-    with pytest.raises(InputError, match=r"set\.npz is not a whole \.npz without pickles: images is no array"):
+    with pytest.raises(InputError, match=r"set\.npz is not a whole \.npz without pickles: images is not an array"):
         open_source(file)
     with zipfile.ZipFile(file, "w") as archive, archive.open("images.npy", "w") as member:
         header = {"descr": "|u1", "fortran_order": False, "shape": (2**40, 28, 28)}
@@ -296,7 +302,7 @@ def test_paths_that_hold_nothing(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no class folders"):
         open_source(tmp_path)
     (tmp_path / "x.zip").write_bytes(b"")
-    with pytest.raises(InputError, match=r"x\.zip is a file that is no \.npz"):
+    with pytest.raises(InputError, match=r"x\.zip is not an \.npz"):
         open_source(tmp_path / "x.zip")
     with pytest.raises(InputError, match="split is 'dev'"):
         open_source(tmp_path, "dev")  # pyright: ignore[reportArgumentType]
@@ -313,7 +319,7 @@ def test_facts_name_the_content_and_no_path(tmp_path: Path) -> None:
     assert open_source(tmp_path / "b").describe() != first
 
 
-# The real sets, where they have been fetched
+# The real data sets, if downloaded
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Tokenizing: the same bytes however the work is cut, interrupted or shared, and nothing half taken for whole."""
+"""Tokenizing: the result does not depend on chunks, interruptions or ranks, and incomplete files are never used."""
 
 import errno
 import json
@@ -15,6 +15,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from tokencritic.contracts import ImageTokenizer
 from tokencritic.data import tokenizing
 from tokencritic.data.source import ArraySource
 from tokencritic.data.sources import open_source
@@ -27,7 +28,7 @@ from tokencritic.errors import InputError
 FILES = ("tokens.npy", "labels.npy", "tokens.json")
 
 
-class Patches:
+class Patches(ImageTokenizer):
     """A tokenizer whose answer is known: the token of a 4x4 patch is the sum of its pixels modulo the codebook."""
 
     codebook_size = 1000
@@ -53,6 +54,21 @@ class Patches:
                 raise KeyboardInterrupt
         sums = (images * 255).round().long().unfold(2, 4, 4).unfold(3, 4, 4).sum(dim=(1, 4, 5))
         return sums.flatten(1) % self.codebook_size
+
+
+class Row(Patches):
+    """The same tokens without a grid."""
+
+    grid = None
+    num_tokens = 4
+
+
+def test_tokens_without_a_grid_are_one_row(tmp_path: Path) -> None:
+    preprocess = Preprocess(8, 1)
+    rows = TokenizeJob(array_source(), Row(), tmp_path / "rows", preprocess).run(progress=False)
+    squares = TokenizeJob(array_source(), Patches(), tmp_path / "squares", preprocess).run(progress=False)
+    assert (rows.grid, squares.grid) == ((1, 4), (2, 2))
+    assert np.array_equal(rows.tokens, squares.tokens)
 
 
 @pytest.fixture(autouse=True)
@@ -105,7 +121,7 @@ def attempt(work: Callable[[], Any]) -> Any:
 
 
 def run_ranks(size: int, work: Callable[[Ranks], Any]) -> list[Any]:
-    """What the work of each rank returns, or its InputError."""
+    """Return the result of each rank, or its InputError."""
     BOARD["barrier"] = threading.Barrier(size)
     with ThreadPoolExecutor(size) as pool:
         ranks = [Threads(rank, size, torch.device("cpu")) for rank in range(size)]
@@ -157,7 +173,7 @@ def test_same_bytes_whatever_the_ranks(tmp_path: Path, world_size: int) -> None:
 
 @pytest.mark.parametrize(("stop", "kept"), [(0, 0), (1, 0), (4, 1), (7, 2), (20, 7), (27, 9)])
 def test_interrupted_and_resumed(tmp_path: Path, stop: int, kept: int) -> None:
-    """The five chunks of each of two crops take 3, 3, 3, 3 and 2 batches. Chunks that are whole are not done again."""
+    """The five chunks of each of two crops take 3, 3, 3, 3 and 2 batches. Complete chunks are not made again."""
     run(tmp_path / "a")
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path / "b", tokenizer=Patches(break_after=stop))
@@ -180,11 +196,11 @@ def test_a_finished_folder_is_not_touched(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"seed": 1}, r"another seed \(0 there, 1 now\)"),
-        ({"crops_per_image": 3}, r"another passes \(2 there, 3 now\)"),
-        ({"tokenizer": Patches(fingerprint="g")}, "another tokenizer_fingerprint"),
-        ({"preprocess": Preprocess(8, 1)}, "another preprocess"),
-        ({"source": array_source(seed=1)}, "another source"),
+        ({"seed": 1}, r"different seed \(0, expected 1\)"),
+        ({"crops_per_image": 3}, r"different passes \(2, expected 3\)"),
+        ({"tokenizer": Patches(fingerprint="g")}, "different tokenizer_fingerprint"),
+        ({"preprocess": Preprocess(8, 1)}, "different preprocess"),
+        ({"source": array_source(seed=1)}, "different source"),
     ],
 )
 @pytest.mark.parametrize("finished", [True, False])
@@ -214,7 +230,7 @@ def test_a_damaged_chunk_is_done_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("fail_at", [0, 3, 10, 11, 12, 13])
 def test_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fail_at: int) -> None:
-    """Writes 0 (settings), 1 to 10 (chunks), 11 to 13 (final files): whichever fails, the next run goes on."""
+    """Writes are 0 (settings), 1 to 10 (chunks) and 11 to 13 (final files). After any failure the next run resumes."""
     run(tmp_path / "a")
     count = 0
 
@@ -265,7 +281,7 @@ def test_the_limit_of_corrupt_images_holds_over_all_ranks_and_runs(tmp_path: Pat
     image_folder(tmp_path / "images", {0, 9})
 
     def work(ranks: Ranks) -> TokenArrays:
-        source = open_source(tmp_path / "images", max_corrupt=1)  # each rank meets one corrupt file
+        source = open_source(tmp_path / "images", max_corrupt=1)  # each rank reads one corrupt file
         return run(tmp_path / "out", source, crops_per_image=1, ranks=ranks)
 
     for result in run_ranks(2, work):
@@ -293,7 +309,7 @@ class HugeCodebook(Patches):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"tokenizer": WrongShape()}, r"tokenizer gives tokens \(3, 4\); its grid promises \(3, 6\)"),
+        ({"tokenizer": WrongShape()}, r"tokenizer gives tokens \(3, 4\); expected \(3, 6\)"),
         ({"tokenizer": WrongValues()}, "the tokenizer's output holds 5; expected integers from 0 to 4"),
         ({"tokenizer": HugeCodebook()}, "codebook_size is 65537"),
         ({"crops_per_image": 0}, "crops_per_image is 0"),
@@ -321,10 +337,24 @@ def test_a_token_folder_opens_only_whole_and_with_its_tokenizer(tmp_path: Path) 
     run(tmp_path)
     assert len(TokenArrays.open(tmp_path)) == 74
     assert len(TokenArrays.open(tmp_path, "f" * 64)) == 74
-    with pytest.raises(InputError, match=r"made with tokenizer f{16}, and this tokenizer is abc; tokenize"):
+    with pytest.raises(InputError, match=r"made with tokenizer f{16}; expected abc; tokenize"):
         TokenArrays.open(tmp_path, "abc")
     with pytest.raises(InputError, match=r"nowhere has no tokens\.json"):
         TokenArrays.open(tmp_path / "nowhere")
+
+
+def test_images_without_classes(tmp_path: Path) -> None:
+    labelled = array_source()
+    plain = ArraySource(labelled.images, None, (), "x", "train", "x")
+    data = run(tmp_path / "plain", source=plain)
+    assert data.class_names == ()
+    assert data.labels.tolist() == [-1] * 74
+    assert np.array_equal(data.tokens, run(tmp_path / "labelled").tokens)
+    data.pack(tmp_path / "tokens.npz")
+    assert TokenArrays.open(tmp_path / "tokens.npz").class_names == ()
+    np.save(tmp_path / "plain/labels.npy", np.zeros(74, "<i4"))
+    with pytest.raises(InputError, match=r"labels\.npy holds 1; expected integers from 0 to 0"):
+        TokenArrays.open(tmp_path / "plain")
 
 
 def change_facts(**changes: object):
@@ -342,8 +372,8 @@ def change_facts(**changes: object):
         (lambda folder: os.truncate(folder / "tokens.npy", 600), r"tokens\.npy is not a whole"),
         (lambda folder: os.truncate(folder / "labels.npy", 0), r"labels\.npy is not a whole"),
         (lambda folder: os.truncate(folder / "tokens.json", 50), r"tokens\.json is not JSON"),
-        (change_facts(rows=73), r"tokens\.npy holds uint16 \(74, 4\).*says uint16 \(73, 4\)"),
-        (change_facts(grid=[2, 3]), r"says uint16 \(74, 6\)"),
+        (change_facts(rows=73), r"tokens\.npy holds uint16 \(74, 4\).*expected uint16 \(73, 4\)"),
+        (change_facts(grid=[2, 3]), r"expected uint16 \(74, 6\)"),
         (change_facts(grid=[4]), "has grid"),
         (change_facts(codebook_size=10), r"tokens\.npy holds \d+; expected integers from 0 to 9"),
         (change_facts(class_names=["cat"]), r"labels\.npy holds 2; expected integers from 0 to 0"),

@@ -1,4 +1,4 @@
-"""Preprocessing: exact pixels where they are known, and chance that depends on nothing but its three integers."""
+"""Preprocessing: exact pixels where they are known, and randomness that depends only on three integers."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ def picture(width: int, height: int, mode: str = "RGB", seed: int = 0) -> Image.
 
 
 def cropped(preprocess: Preprocess, image: Image.Image, index: int = 0, **chance: int) -> torch.Tensor:
-    """One image alone: float (c, size, size)."""
+    """Preprocess one image: float (c, size, size)."""
     return to_float(preprocess.batch([image], [index], **chance))[0]
 
 
@@ -117,7 +117,7 @@ def test_random_boxes_lie_inside_with_the_areas_and_ratios_asked_for() -> None:
     assert 0.49 < shares.max() < 0.505
     assert 0.74 < ratios.min() < 0.78
     assert 1.29 < ratios.max() < 1.35
-    # Every place is possible, at the very edges too.
+    # Every position is possible, including the edges.
     assert left.min() == 0
     assert right.max() == 300
 

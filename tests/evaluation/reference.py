@@ -1,4 +1,4 @@
-"""The FID Inception written a second time: straight through, with torchvision's names and batch norms left as they are."""
+"""An independent implementation of the FID Inception, with torchvision's names and without folded batch norms."""
 
 import torch
 import torch.nn.functional as F
@@ -100,7 +100,7 @@ def forward(state: dict[str, Tensor], x: Tensor) -> dict[str, Tensor]:
         return F.relu(F.batch_norm(x, *moments, state[bn + "weight"], state[bn + "bias"], False, 0.1, 0.001))
 
     def average(x: Tensor) -> Tensor:
-        there = F.avg_pool2d(torch.ones_like(x), 3, 1, 1)  # the share of each window that is no padding
+        there = F.avg_pool2d(torch.ones_like(x), 3, 1, 1)  # the share of each window that is not padding
         return F.avg_pool2d(x, 3, 1, 1) / there
 
     found: dict[str, Tensor] = {}

@@ -1,4 +1,4 @@
-"""What a critic says of held-out images: exact answers by hand, and truths of a world that is known by enumeration."""
+"""Diagnosis on held-out images, against values computed by hand and by enumeration of a toy world."""
 
 import math
 
@@ -63,7 +63,7 @@ def test_auc_by_hand():
 
 
 def test_within_an_image_only_its_own_tokens_are_compared():
-    """The second image scores higher as a whole, which helps over all tokens and not here; the third has one kind only."""
+    """The second image has higher scores overall, which must not count. The third has tokens of one kind only."""
     scores = torch.tensor([[1.0, 2.0, 0.0], [9.0, 8.0, 7.0], [5.0, 5.0, 5.0]])
     real = torch.tensor([[True, False, False], [True, True, False], [True, True, True]])
     assert auc_within_image(scores, real) == 0.75
@@ -78,12 +78,12 @@ def test_within_an_image_only_its_own_tokens_are_compared():
 
 
 def hand_made():
-    """Eight tokens an image, of which 1, 2, 3 and 8 are hidden; the last code drawn is always another."""
+    """Four images of eight tokens with 1, 2, 3 and 8 hidden. The last sampled code always differs from the original."""
     hidden = [1, 2, 3, 8]
     mask = torch.tensor([[place < count for place in range(8)] for count in hidden])
     unchanged = torch.tensor([[place != count - 1 for place in range(8)] for count in hidden])
     logits = torch.where(mask, -1.0, 2.0) - 3 * (~unchanged).float()
-    log_probs = torch.where(mask, torch.where(unchanged, -2.0, -1.0), torch.inf)  # sure of what is wrong
+    log_probs = torch.where(mask, torch.where(unchanged, -2.0, -1.0), torch.inf)  # higher where the code is wrong
     return Judged(logits, mask, unchanged, log_probs)
 
 
@@ -103,11 +103,11 @@ def test_a_report_by_hand():
     assert first["auc_of_resampled"] == {"critic": 1.0, "confidence": 0.0}
     assert report["all"]["calibration"]["masked"]["counts"][8] == 18
     assert report["all"]["calibration"]["masked"]["shares"][8] == 1
-    assert report["all"]["calibration"]["changed"]["shares"][2] == 1  # sigmoid(-1): drawn again, and equal
+    assert report["all"]["calibration"]["changed"]["shares"][2] == 1  # sigmoid(-1): resampled and equal
     assert math.isnan(empty["auc"]["masked"])
     assert math.isnan(empty["calibration"]["masked"]["error"])
     everything_hidden = report["by_ratio"][3]
-    assert math.isnan(everything_hidden["auc"]["masked"])  # there is no original to tell from
+    assert math.isnan(everything_hidden["auc"]["masked"])  # there are no originals
     assert everything_hidden["auc"]["changed"] == 1
 
 
@@ -173,7 +173,7 @@ WORLD = make_world()
 
 
 class Shifted(Bayes):
-    """The Bayes critic, surer of itself than it should be."""
+    """The Bayes critic with overconfident logits."""
 
     def __call__(self, tokens, labels):
         return 2 * super().__call__(tokens, labels)
@@ -197,14 +197,14 @@ def report(judged):
 
 
 def weighted_auc(scores, real, other):
-    """By sorting; each score stands for so much of either kind."""
+    """The AUC by sorting, where each score has a weight of either kind."""
     _, index = scores.unique(return_inverse=True)
     real, other = (index.bincount(weights) / weights.sum() for weights in (real, other))
     return float((real * (other.cumsum(0) - other / 2)).sum())
 
 
 def row_weights():
-    """How likely each masked sequence is in training, (classes, rows), the classes alike; and its hidden tokens."""
+    """The probability of each masked sequence in training, (classes, rows), and its hidden tokens."""
     hidden, known = WORLD.sequences == WORLD.mask_id, WORLD.mask_probabilities()
     chances = torch.tensor([known.get(tuple(mask), 0.0) for mask in hidden.tolist()], dtype=torch.float64)
     return chances * WORLD.probabilities / WORLD.num_classes, hidden
@@ -219,14 +219,14 @@ def test_the_bayes_critic_is_calibrated_and_one_too_sure_is_not(arrays, report):
 
 def test_redrawn_tokens_equal_the_original_as_often_as_they_must(judged):
     weights, hidden = row_weights()
-    both = WORLD.log_marginals.double().exp().square().sum(-1)  # c rows n: the original and the draw are alike
+    both = WORLD.log_marginals.double().exp().square().sum(-1)  # c rows n: original and sample are equal
     expected = (weights[..., None] * both * hidden).sum() / (weights[..., None] * hidden).sum()
     assert judged.unchanged[judged.mask].double().mean().item() == pytest.approx(expected.item(), abs=0.005)
 
 
 def test_confidence_judges_as_well_as_it_must(report):
     weights, hidden = row_weights()
-    log_p = WORLD.log_marginals.double()  # c rows n s: of each code that may be drawn
+    log_p = WORLD.log_marginals.double()  # c rows n s: of each code that may be sampled
     drawn = weights[..., None, None] * hidden[..., None] * log_p.exp()
     flat = [values.flatten() for values in (log_p, drawn * log_p.exp(), drawn * (1 - log_p.exp()))]
     assert report["all"]["auc_of_resampled"]["confidence"] == pytest.approx(weighted_auc(*flat), abs=0.005)

@@ -1,4 +1,4 @@
-"""Evaluations in a world whose truth is known: their numbers, their cache, and what they refuse."""
+"""Evaluation in a toy world with a known distribution: metrics, cache and errors."""
 
 import dataclasses
 import json
@@ -23,7 +23,7 @@ from tokencritic.evaluation.samples import SEEDS_PER_SET, Refinement, SampleSets
 from tokencritic.sampling.settings import SamplingSettings
 
 SIZE = (6, 6)
-RANDOM = SamplingSettings("random-order", steps=toy.STEPS)  # one token a step: exact samples of the truth
+RANDOM = SamplingSettings("random-order", steps=toy.STEPS)  # one token per step gives exact samples
 ALL = ("fid", "kid", "is", "precision", "recall", "accuracy")
 SOME = ("fid", "is", "accuracy")
 
@@ -70,7 +70,7 @@ def test_the_numbers_are_those_of_the_metrics_on_the_images_themselves(world, pi
     assert (found["precision"].value, found["recall"].value) == (hits.fake.mean(), hits.real.mean())
     assert found["accuracy"].value == (fake["probabilities"].argmax(1) == labels).double().mean()
     assert all(found[name].std > 0 for name in found.keys() - {"recall"})
-    assert math.isnan(found["recall"].std)  # a mean over the reference, of which one set tells no deviation
+    assert math.isnan(found["recall"].std)  # recall has no bootstrap
     share = found["accuracy"].value
     assert found["accuracy"].std == pytest.approx(math.sqrt(share * (1 - share) / 300))
 
@@ -86,7 +86,7 @@ class Bright(Features):
 
 
 def test_the_inception_score_does_not_depend_on_images_being_sorted_by_class(tmp_path):
-    """Its splits are of 5,000: sorted, two of them would hold one class each, and score 1."""
+    """Without a shuffle, two splits of 5,000 images would have one class each and a score of 1."""
     black, white = np.zeros((5000, 1, 1, 1), np.uint8), np.full((5000, 1, 1, 1), 255, np.uint8)
     for name, order in {"sorted": slice(None), "mixed": np.arange(10_000).reshape(2, 5000).T.flatten()}.items():
         file = tmp_path / f"{name}.npz"
@@ -112,11 +112,11 @@ def test_more_steps_of_an_exact_generator_come_closer_to_the_truth(world, pipe, 
     assert one.value > two.value + 3 * two.std
     assert two.value > nine.value + 3 * nine.std
     truth = SourceImages(open_source(toy.write_truth(tmp_path / "other.npz", world, 1000, seed=1)))
-    assert nine.value < 2 * meter([truth]).metrics["fid"].value  # as near as the truth itself
+    assert nine.value < 2 * meter([truth]).metrics["fid"].value  # as close as exact samples
 
 
 def test_refinement_by_the_critic_brings_bad_images_closer_to_the_truth(pipe, make_meter, tmp_path):
-    """The paper's experiment. In one step all tokens are drawn independently; redrawing the worst mends that."""
+    """The paper's experiment: one step samples all tokens independently, and refinement resamples the worst."""
     sets, meter = SampleSets(pipe, tmp_path / "cache", 800), make_meter(metrics=("fid",))
     bad = SamplingSettings("confidence", steps=1)
     refinement = Refinement(0.6, SamplingSettings("critic", steps=6))
@@ -141,7 +141,7 @@ def test_several_seed_sets_give_their_mean_and_deviation(pipe, make_meter, tmp_p
 
 
 def test_the_bootstrap_deviation_is_that_of_new_samples(pipe, make_meter, tmp_path):
-    """Twelve sets tell the deviation to a fifth. Not at FID's floor: there the bootstrap says too much."""
+    """Twelve sets give the standard deviation to a fifth. At FID's floor the bootstrap would overestimate it."""
     meter, settings = make_meter(metrics=("fid", "is"), resamples=40), SamplingSettings("random-order", steps=1)
     once = meter(SampleSets(pipe, tmp_path / "cache", 400).of(settings)).metrics
     often = meter(SampleSets(pipe, tmp_path / "cache", 400, seed_sets=12).of(settings)).metrics
@@ -213,7 +213,7 @@ def test_a_damaged_chunk_is_made_again(world, pipe, make_meter, tmp_path, damage
     middle = len(content) // 2
     flipped = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
     file.write_bytes({"flipped": flipped, "cut": content[:middle], "empty": b""}[damage])
-    if kind == "tokens":  # they are looked at only where features are missing
+    if kind == "tokens":  # tokens are only read where features are missing
         next((tmp_path / "samples/features").glob("*/000001.npz")).unlink()
     features.seen = 0
     assert meter(sets.of(RANDOM)).metrics == before
@@ -226,7 +226,7 @@ def test_no_changed_byte_of_a_chunk_goes_unnoticed(tmp_path):
     chunks.complete(range(3), lambda _: rows)
     file = chunks.folder / "000000.npz"
     content = file.read_bytes()
-    with np.load(file) as opened:  # people can look into it
+    with np.load(file) as opened:  # NumPy can read it
         assert np.array_equal(opened["tokens"], rows["tokens"])
     for place in range(len(content)):
         file.write_bytes(content[:place] + bytes([content[place] ^ 255]) + content[place + 1 :])
@@ -252,10 +252,10 @@ def test_what_decides_the_images_decides_where_they_are_kept(pipe, world, tmp_pa
     ]
     assert len(set(places)) == len(places)
     same = SamplingSettings("random-order", steps=toy.STEPS, reject_by="critic", temperature=(1.0, 1.0))
-    assert place(num=9, settings=same) == places[0]  # the number of images does not, nor what has no effect
+    assert place(num=9, settings=same) == places[0]  # neither the number of images nor settings without effect count
     critic = SamplingSettings("critic", steps=9)
     named = SamplingSettings("critic", steps=9, selection_noise=0.2)
-    assert place(settings=critic) == place(settings=named)  # 0.2 is the critic's own
+    assert place(settings=critic) == place(settings=named)  # 0.2 is the critic's default
     assert "pairs" not in (places[0] / "facts.json").read_text()
 
 
@@ -283,7 +283,7 @@ def test_the_facts_tell_all_and_are_json(pipe, make_meter, tmp_path):
     facts = json.loads(json.dumps(found.as_json(), allow_nan=False))
     assert facts["metrics"]["fid"]["std_over"] == "20 bootstrap resamples"
     assert facts["images"]["settings"]["sampler"] == "random-order"
-    assert facts["images"]["models"].keys() == {"generator", "tokenizer"}  # the critic had no part in it
+    assert facts["images"]["models"].keys() == {"generator", "tokenizer"}  # the critic is not used
     assert (facts["images"]["seed"], facts["images"]["num"]) == (2, 64)
     assert facts["features"]["fingerprint"] == "pairs 1"
     assert facts["reference"]["num"] == 1000
@@ -318,28 +318,28 @@ def test_a_file_of_statistics_gives_fid_and_refuses_what_needs_images(pipe, make
     alone = make_meter(reference=tmp_path / "statistics.npz")
     assert alone(sets.of(RANDOM)).metrics["fid"].value == meter(sets.of(RANDOM)).metrics["fid"].value
     assert alone(sets.of(RANDOM)).metrics.keys() == {"fid", "is"}
-    with pytest.raises(InputError, match="metrics holds kid, which needs the reference's images"):
+    with pytest.raises(InputError, match="metrics holds kid, which needs reference images"):
         make_meter(reference=tmp_path / "statistics.npz", metrics=("kid",))(sets.of(RANDOM))
 
 
 def test_a_reference_that_does_not_fit_is_refused(world, truth, tmp_path):
     features = toy.Pairs(world)
     np.savez(tmp_path / "foreign.npz", mu=np.zeros(17), sigma=np.eye(17))
-    with pytest.raises(InputError, match=r"foreign.npz holds statistics of Inception; .* not pairs"):
+    with pytest.raises(InputError, match=r"foreign.npz has statistics of inception-v3; .* with pairs"):
         open_reference(tmp_path / "foreign.npz", features, tmp_path, SIZE, 1)
     other = toy.Pairs(world)
     other.name, other.dimension = "inception-v3", 2048
-    with pytest.raises(InputError, match="holds statistics of 17 dimensions; inception-v3 has 2048"):
+    with pytest.raises(InputError, match="has statistics of 17 dimensions; inception-v3 has 2048"):
         open_reference(tmp_path / "foreign.npz", other, tmp_path, SIZE, 1)
     np.savez(tmp_path / "pickled.npz", mu=np.array([{}], dtype=object), sigma=np.eye(2))
     with pytest.raises(InputError, match=r"pickled.npz is not a whole .npz without pickles"):
         open_reference(tmp_path / "pickled.npz", other, tmp_path, SIZE, 1)
     np.savez(tmp_path / "large.npz", arr_0=np.zeros((4, 8, 8, 3), np.uint8))
-    with pytest.raises(InputError, match=r"large.npz holds images of 8 x 8 pixels; those to be measured have 6 x 6"):
+    with pytest.raises(InputError, match=r"large.npz has images of 8 x 8 pixels; expected 6 x 6"):
         open_reference(tmp_path / "large.npz", features, tmp_path, SIZE, 1)
-    with pytest.raises(InputError, match=r"large.npz is taken as a whole"):
+    with pytest.raises(InputError, match=r"large.npz is used as a whole"):
         open_reference(tmp_path / "large.npz", features, tmp_path, (8, 8), 3, num=2)
-    with pytest.raises(InputError, match="3000 images are asked for; the data set has 1000"):
+    with pytest.raises(InputError, match="num is 3000; the data set has 1000"):
         open_reference(truth, features, tmp_path, SIZE, 1, num=3000)
 
 
@@ -380,10 +380,10 @@ def test_bad_input_is_named(world, pipe, make_meter, tmp_path):
     ):
         with pytest.raises(InputError, match=message):
             SampleSets(pipe, tmp_path, **{"num": 4, **options})
-    with pytest.raises(InputError, match=r"ratio of refinement is 1.5"):
+    with pytest.raises(InputError, match=r"refinement ratio is 1.5"):
         Refinement(1.5, RANDOM)
     nameless = TokenCriticPipeline(toy.Painter(), world, lambda tokens, labels: tokens)
-    with pytest.raises(InputError, match="has no fingerprint, by which its results could be kept"):
+    with pytest.raises(InputError, match="has no fingerprint, so its results cannot be cached"):
         SampleSets(nameless, tmp_path, 4).of(RANDOM)
 
 

@@ -1,4 +1,4 @@
-"""The FID Inception against a second writing of it, its weights from every kind of file, and published values."""
+"""The FID Inception against an independent implementation and published values; weights from every kind of file."""
 
 import os
 import pickle
@@ -106,7 +106,7 @@ def test_floats_are_rounded_to_the_levels_of_a_file():
 
 
 def as_torchscript(state: dict[str, torch.Tensor], path: Path) -> None:
-    """The same weights as an archive with the graph's names, two wrappers deep, as they go round."""
+    """The same weights as a TorchScript archive with the graph's names in two wrappers, as distributed."""
 
     class Wrapper(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -166,11 +166,11 @@ def test_files_that_hold_something_else_are_refused_by_name(state, tmp_path: Pat
     (tmp_path / "empty.safetensors").write_bytes(b"")
     for name, said in (
         ("without.pth", r"Mixed_6c\.branch7x7_2\.bn\.bias is missing"),
-        ("head.pth", "another Inception"),
+        ("head.pth", "for the FID Inception"),
         ("list.pth", "state dict"),
         ("text.pth", "no weights"),
         ("empty.safetensors", "no weights"),
-        ("nowhere.pth", "is no file"),
+        ("nowhere.pth", "is not a file"),
     ):
         with pytest.raises(InputError, match=rf"{name}.*{said}"):
             read_weights(find_weights(tmp_path / name))
@@ -203,7 +203,7 @@ def test_weights_are_found_in_the_package_then_in_the_cache_and_else_asked_for(t
         raise OSError("no network")
 
     monkeypatch.setattr(torch.hub, "urlopen", no_network)
-    with pytest.raises(InputError, match=r"could not be fetched \(no network\).*install"):
+    with pytest.raises(InputError, match=r"could not be downloaded \(no network\).*install"):
         find_weights()
     kept = tmp_path / "cache" / "token-critic" / inception.URL.rsplit("/", 1)[1]
     assert list(kept.parent.iterdir()) == []
@@ -253,7 +253,7 @@ def real_file() -> Path:
 
 
 def documented_images(seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """The images of torchmetrics' examples: drawn after its network was given a random start, layer by layer."""
+    """The images of torchmetrics' examples, sampled after the random initialisation of its network."""
     torch.manual_seed(seed)
     with torch.device("meta"):
         shapes = [layer.weight.shape for layer in Inception().convolutions()]
@@ -286,7 +286,7 @@ def test_the_kid_that_torchmetrics_documents_is_reproduced(real_file):
     features = InceptionFeatures.load(real_file)
     images = documented_images(42)
     rng = torch.Generator()
-    rng.set_state(torch.get_rng_state())  # its subsets come from the stream that drew the images
+    rng.set_state(torch.get_rng_state())  # its subsets come from the stream that sampled the images
     estimate = kid(*(features(part)["features"] for part in images), subset_size=50, rng=rng)
     assert (round(estimate.value, 4), round(estimate.std, 4)) == (0.0312, 0.0025)
 

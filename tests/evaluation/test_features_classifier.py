@@ -1,4 +1,4 @@
-"""The features of the data set's own classifier: exactly its own numbers, from images in any form, under its own name."""
+"""Features of a classifier: exact values for images in any form, and a name with its fingerprint."""
 
 import numpy as np
 import pytest
@@ -61,7 +61,7 @@ def test_dropout_like_modes_are_put_back():
     [
         (lambda: ClassifierFeatures(torch.nn.Identity()), "classifier is a Identity"),
         (lambda: ClassifierFeatures(make(), batch_size=0), "batch_size is 0"),
-        (lambda: ClassifierFeatures(make())(IMAGES[:, :6]), "images are 6 x 8; the classifier takes 8 x 8"),
+        (lambda: ClassifierFeatures(make())(IMAGES[:, :6]), "images are 6 x 8; the classifier expects 8 x 8"),
         (lambda: ClassifierFeatures(make())(np.zeros((1, 8, 8, 2), np.uint8)), "images are"),
         (lambda: ClassifierFeatures(make())(torch.full((1, 1, 8, 8), torch.nan)), "images hold values from nan"),
         (lambda: ClassifierFeatures(make())(np.eye(8, dtype=np.uint8)[None, ..., None] * [[1, 0, 0]]), "images are"),

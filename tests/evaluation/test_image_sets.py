@@ -1,4 +1,4 @@
-"""Images from folders and files: what they are taken for, and what is refused."""
+"""Image sets from folders and files, and their errors."""
 
 import os
 
@@ -39,6 +39,18 @@ def test_a_folder_that_the_sample_command_wrote(tmp_path):
     assert images.labels.tolist() == [0, 1, 0]
 
 
+@pytest.mark.parametrize("odd", [False, True])
+def test_a_folder_that_the_sample_command_wrote_without_classes(tmp_path, odd):
+    for number in range(3):
+        Image.fromarray(PIXELS[number]).save(tmp_path / f"{number:06}.png")
+    Image.fromarray(PIXELS[3]).save(tmp_path / "grid.png")
+    if odd:  # then they are anybody's images
+        Image.fromarray(PIXELS[4]).save(tmp_path / "holiday.png")
+    images = open_images(tmp_path)
+    assert np.array_equal(images.batch(0, len(images)), PIXELS[:5] if odd else PIXELS[:3])
+    assert images.labels is None
+
+
 def test_class_folders(tmp_path):
     for number in range(4):
         (tmp_path / f"class{number % 2}").mkdir(exist_ok=True)
@@ -76,7 +88,7 @@ def test_bad_images_are_named(folder, tmp_path):
     with pytest.raises(InputError, match=r"corrupt files, .*8\.png"):
         open_images(folder).batch(6, 8)
     Image.new("RGB", (5, 5)).save(folder / "8.png")
-    with pytest.raises(InputError, match=r"8.png is 5 x 5, others 5 x 6"):
+    with pytest.raises(InputError, match=r"8.png is 5 x 5, others are 5 x 6"):
         open_images(folder).batch(6, 8)
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="holds no image"):

@@ -1,4 +1,4 @@
-"""Precision and recall against all pairs in float64, where matrix products alone would go wrong."""
+"""Precision and recall against all pairs in float64, in cases where plain matrix products fail."""
 
 import numpy as np
 import pytest
@@ -32,7 +32,7 @@ def points(count: int, dimension: int, seed: int, spread: float = 1.0, shift: fl
 
 
 def with_duplicates(real: torch.Tensor, fake: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Within each set, more copies than neighbours are kept, and across: then distances equal radii exactly."""
+    """Sets with more copies of a point than neighbours, within and across: distances equal radii exactly."""
     real, fake = real.clone(), fake.clone()
     fake[: len(fake) // 4] = real[: len(fake) // 4]
     real[-20:] = real[1]
@@ -51,7 +51,7 @@ def test_two_thousand_points_with_duplicates_are_judged_as_by_the_oracle(monkeyp
 
 
 def clusters(count: int, seed: int) -> torch.Tensor:
-    """Six points each, close together and far from all others: products in float32 could not tell the six apart."""
+    """Clusters of six close points far from all others, which float32 products could not separate."""
     return points(count, 8, seed, 100, 0).repeat(6, 1) + points(6 * count, 8, seed + 1, 1e-3, 0)
 
 
@@ -82,7 +82,7 @@ def test_hard_cases_are_judged_as_by_the_oracle(monkeypatch, case, k):
 
 
 def test_precision_and_recall_are_not_swapped():
-    """Fakes in a corner of the real ones are all real enough, but do not reach the others."""
+    """Fakes in a corner of the real points have high precision and low recall."""
     real = torch.cat([points(100, 2, 1), points(100, 2, 2, shift=100.0)])
     found = ours(real, points(100, 2, 3, 0.5), 3)
     assert found["precision"] > 0.95
@@ -113,7 +113,7 @@ def test_bad_input_is_refused():
     good = points(10, 4, 1)
     for real, fake, k, said in (
         (good, good[:, :3], 3, "fake is"),
-        (good, good[:3], 3, "fake holds 3 points"),
+        (good, good[:3], 3, "fake has 3 points"),
         (good, good.long(), 3, "expected floats"),
         (good, good * float("nan"), 3, "NaN"),
         (good * float("inf"), good, 3, "NaN or infinity"),

@@ -83,7 +83,7 @@ def test_kid_of_all_samples_is_the_unbiased_estimate_pair_by_pair():
 def test_kid_is_the_same_at_every_call_and_refuses_subsets_it_cannot_draw():
     x, y = samples(50, 5, 1), samples(60, 5, 2)
     assert kid(x, y, subset_size=20) == kid(x, y, subset_size=20)
-    with pytest.raises(InputError, match="subset_size is 1000; with 50 samples"):
+    with pytest.raises(InputError, match="subset_size is 1000; expected 2 to 50"):
         kid(x, y)
     with pytest.raises(InputError, match="NaN"):
         kid(x, y * math.nan, subset_size=10)
@@ -115,7 +115,7 @@ def test_images_whose_likeliest_class_is_their_label_are_right():
     probabilities = torch.tensor([[0.1, 0.6, 0.3], [0.5, 0.2, 0.3], [0.2, 0.3, 0.5], [0.2, 0.3, 0.5]])
     assert correctly_classified(probabilities, np.array([1, 2, 2, 0])).tolist() == [1, 0, 1, 0]
     for wrong in ([1, 2, 2, 3], [-1, 2, 2, 0]):
-        with pytest.raises(InputError, match="labels go from"):
+        with pytest.raises(InputError, match="labels range from"):
             correctly_classified(probabilities, np.array(wrong))
 
 
@@ -134,7 +134,7 @@ def test_bootstrap_finds_the_standard_error_of_a_mean():
 
 
 class Same(nn.Module):
-    """Hands features to torchmetrics as if they were images."""
+    """A feature extractor for torchmetrics that returns its input."""
 
     def __init__(self, dimension: int) -> None:
         super().__init__()
@@ -147,7 +147,7 @@ class Same(nn.Module):
 def torchmetric(module: str, name: str, **arguments):
     imported = pytest.importorskip(f"torchmetrics.image.{module}")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it warns of the memory it takes
+        warnings.simplefilter("ignore")  # it warns about its memory
         return getattr(imported, name)(**arguments)
 
 

@@ -28,7 +28,7 @@ def test_any_batches_give_numpys_mean_and_covariance(sizes, seed):
 
 
 def test_a_small_deviation_far_from_zero_survives():
-    """Sums of squares would lose it: 1e16 has no room for 1e-2 in float64."""
+    """Sums of squares would lose precision: float64 cannot represent 1e16 + 1e-2."""
     rows = torch.tensor([[1e8 - 0.1], [1e8], [1e8 + 0.1]], dtype=torch.float64)
     assert float(fit_gaussian(rows.split(1)).covariance) == pytest.approx(0.01, rel=1e-6)
 
@@ -61,7 +61,7 @@ def test_files_of_other_projects_are_read(tmp_path: Path):
 
 
 BROKEN = {
-    "no mu": {"arr_0": np.zeros((2, 4, 4, 3), np.uint8)},
+    "expected mu and sigma": {"arr_0": np.zeros((2, 4, 4, 3), np.uint8)},
     "expected floats": {"mu": np.zeros(3), "sigma": np.eye(4)},
     "NaN": {"mu": np.full(2, np.nan), "sigma": np.eye(2)},
     "without pickles": {"mu": np.array([{}], object), "sigma": np.eye(2)},

@@ -1,4 +1,4 @@
-"""What becomes of tokens while sampling: exact answers by hand, and what must hold of both samplers."""
+"""The effect of re-masking during sampling, against values computed by hand and invariants of both samplers."""
 
 import itertools
 import math
@@ -21,7 +21,7 @@ def step(index, proposal, drawn, hidden):
     return TraceStep(index, 1.0, proposal, drawn, None, hidden)
 
 
-# Four tokens in three steps. The second step takes back token 0, which the first had kept, and hides token 2 again.
+# Four tokens in three steps. The second step re-masks token 0, which the first had kept, and hides token 2 again.
 STEPS = [
     step(2, [5, 6, 7, 8], [1, 1, 1, 1], [0, 0, 1, 1]),
     step(3, [5, 6, 1, 2], [0, 0, 1, 1], [1, 0, 1, 0]),
@@ -34,7 +34,7 @@ NONE = [0, 0, 0, 0]
 
 
 def test_sums_by_hand():
-    """Of each group: tokens, the same code, a higher score, the sum of gains."""
+    """For each group: tokens, tokens with the same code, tokens with a higher score, sum of the gains."""
     first, second, last = step_sums(STEPS, SCORES)
     assert (first.images, first.tokens, first.score, first.hidden, first.visible) == (1, 4, 1.25, 2, 0)
     assert first.outcomes.tolist() == [NONE, [2, 0, 2, 0.75], [2, 2, 1, 0]]
@@ -92,7 +92,7 @@ def test_selection_noise_is_no_part_of_the_scores():
 
 
 class Reader:
-    """A critic that trusts what was there before the draw, and nothing else."""
+    """A critic that trusts only the tokens that were visible before sampling."""
 
     reads_mask = True
 

@@ -1,4 +1,4 @@
-"""Sweeps, tuning and the comparison, in the world whose truth is known."""
+"""Sweeps, tuning and comparison in a toy world with a known distribution."""
 
 import csv
 import dataclasses
@@ -81,14 +81,14 @@ def test_a_sweep_gives_one_row_for_each_setting_and_goes_on_where_it_was_cut_off
     world.__dict__["asked"] = meter.features.seen = 0
     rows = list(sweep(sets, meter, settings))
     assert rows[:2] == cut_off
-    assert meter.features.seen == 2 * 200  # of four settings, two were there
+    assert meter.features.seen == 2 * 200  # two of the four settings were cached
     assert [(row["sampler"], row["steps"]) for row in rows] == [
         ("random-order", 1),
         ("random-order", toy.STEPS),
         ("critic", 1),
         ("critic", toy.STEPS),
     ]
-    assert [row["nfe"] for row in rows] == [1, 9, 1, 21]  # the critic is not asked after the last step
+    assert [row["nfe"] for row in rows] == [1, 9, 1, 21]  # the critic is not evaluated after the last step
     by_steps = {row["steps"]: row["fid"] for row in rows if row["sampler"] == "random-order"}
     assert by_steps[toy.STEPS] < 0.5 * by_steps[1]
     write_csv(tmp_path / "out/rows.csv", rows)
@@ -108,7 +108,7 @@ def test_rounds_halve_the_trials_double_the_images_and_keep_within_the_budget(bu
         return sum(trials * (count - before) for (trials, count), before in zip(plan, made, strict=False))
 
     if budget < 2 * first:
-        with pytest.raises(InputError, match=f"budget is {budget} images; .* need {2 * first}"):
+        with pytest.raises(InputError, match=f"budget is {budget} images; .* at least {2 * first}"):
             rounds(budget, first)
         return
     plan = rounds(budget, first)
@@ -134,7 +134,7 @@ def test_tuning_beats_bad_settings_within_its_budget_and_keeps_away_from_the_see
     start = next(trial for trial in trials if trial.settings.temperature == 0.1)
     assert trials[0].fids[60] < 0.5 * start.fids[60]
     counts = [max(trial.fids) for trial in trials]
-    assert counts == sorted(counts, reverse=True)  # the best first: those that came furthest
+    assert counts == sorted(counts, reverse=True)  # the best first, which have the most images
     assert all(trial.settings.nfe(9) <= 9 for trial in trials)
     seeds = {json.loads(file.read_text())["seed"] for file in tmp_path.glob("tokens/*/facts.json")}
     assert seeds == {search.TUNING_SEED}
@@ -246,7 +246,7 @@ def test_the_trials_come_back_as_settings_of_the_nearest_nfe(sets, meter, tmp_pa
 
 
 def write_best(folder, settings, nfe):
-    """A model folder with what a tuning found."""
+    """A model folder with tuned settings."""
     write_json(folder / f"tuning-{settings.sampler}-{nfe}.json", {"best": dataclasses.asdict(settings), "models": {}})
     return folder
 
@@ -292,7 +292,7 @@ def test_the_comparison_has_the_rows_of_the_papers_tables(sets, meter, tmp_path)
     at_equal = {line.settings.sampler: line for line in lines_at_nfe(sets.pipe, [6])}
     assert list(at_equal) == ["confidence", "critic", "random-remask"]
     assert at_equal["random-remask"].settings.steps > at_equal["critic"].settings.steps
-    # Without a tuning of its own the control has what was found for the critic, there and at equal steps.
+    # An untuned control uses the critic's tuned settings, at equal NFE and at equal steps.
     best = SamplingSettings("critic", steps=5, temperature=0.6, selection_noise=2.0, critic_window=(0.7, 0.0))
     sets.pipe.folder = write_best(tmp_path / "other", best, 6)
     for lines in (comparison_lines(sets.pipe, 4), lines_at_nfe(sets.pipe, [6])):

@@ -1,4 +1,4 @@
-"""A pipeline whose truth is known: the exact Markov world, painted as nine flat patches, and features that see all of it."""
+"""A toy pipeline with a known distribution: the exact Markov world as images of nine flat patches, and its features."""
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ STEPS = 15  # with the cosine schedule, one of nine tokens at a time
 
 
 class World(MarkovWorld):
-    """The exact generator; counts the images it is asked about."""
+    """The exact generator, which counts the images of its calls."""
 
     def __call__(self, masked_tokens, labels):
         self.__dict__["asked"] = self.__dict__.get("asked", 0) + len(masked_tokens)
@@ -53,7 +53,7 @@ class Painter:
 
 
 class Pairs(Features):
-    """Features: the tokens and the products of neighbours in the chain; the class probabilities are Bayes' own."""
+    """Features: the tokens and the products of neighbours in the chain, with exact class probabilities."""
 
     name, fingerprint, dimension = "pairs", "pairs 1", 2 * SIDE * SIDE - 1
 
@@ -85,7 +85,7 @@ def make_pipe(world=None, **defaults):
 
 
 def true_tokens(world, count, seed=0):
-    """Samples of the truth, the classes taking turns: (count, n) and labels."""
+    """Exact samples (count, n) and their labels, which cycle through the classes."""
     rng = torch.Generator().manual_seed(seed)
     labels = torch.arange(count) % CLASSES
     images = world.sequences[world.complete]

@@ -37,6 +37,20 @@ def test_floats_and_grey_images_become_three_channels_of_bytes(tmp_path):
         assert arrays["arr_0"][0].tolist() == [[[0] * 3, [51] * 3], [[100] * 3, [255] * 3]]
 
 
+def test_images_without_classes_have_no_labels(tmp_path):
+    write_samples(tmp_path / "plain.npz", [IMAGES[:3], IMAGES[3:]], None, 7)
+    with np.load(tmp_path / "plain.npz") as arrays:
+        assert arrays.files == ["arr_0"]
+        assert np.array_equal(arrays["arr_0"], IMAGES)
+    file = SampleFile(tmp_path / "plain.npz")
+    assert (len(file), file.labels) == (7, None)
+    with pytest.raises(InputError, match="there are 7 images; expected 8"):
+        write_samples(tmp_path / "more.npz", [IMAGES], None, 8)
+    with pytest.raises(InputError, match="labels and count are both missing"):
+        write_samples(tmp_path / "more.npz", [IMAGES], None)
+    assert not (tmp_path / "more.npz").exists()
+
+
 def test_the_same_samples_make_the_same_bytes(tmp_path):
     for name, batches in (("one", [IMAGES]), ("two", [IMAGES[:2], IMAGES[2:]])):
         write_samples(tmp_path / name, batches, LABELS)
@@ -134,9 +148,9 @@ def test_broken_files_are_refused(tmp_path):
 @pytest.mark.parametrize(
     ("batches", "labels", "message"),
     [
-        ([IMAGES[:3]], LABELS, "there are 3 images for 7 labels"),
-        ([IMAGES, IMAGES], LABELS, "there are more than 7 images for 7 labels"),
-        ([], LABELS, "there are 0 images for 7 labels"),
+        ([IMAGES[:3]], LABELS, "there are 3 images; expected 7"),
+        ([IMAGES, IMAGES], LABELS, "there are more than 7 images; expected 7"),
+        ([], LABELS, "there are 0 images; expected 7"),
         ([IMAGES[:3], IMAGES[3:, :3]], LABELS, "a sample file holds one size"),
         ([torch.full((7, 3, 4, 6), torch.nan)], LABELS, "images hold values from nan"),
         ([IMAGES], [0.5] * 7, "labels is float64"),

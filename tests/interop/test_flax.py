@@ -64,10 +64,10 @@ def test_bytes_after_the_end_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("tree", "complaint"),
     [
-        ([1, 2], "holds list at its top"),
-        ({"model": {}}, "holds the keys model at its top"),
+        ([1, 2], "holds list at the top level"),
+        ({"model": {}}, "holds the keys model at the top level"),
         ({"params": 3}, "expected 'params'"),
-        ({"params": {"a": {"b": "text"}}}, "a.b is a str, not an array"),
+        ({"params": {"a": {"b": "text"}}}, "a.b is a str; expected an array"),
         ({"params": {"a": msgpack.ExtType(5, b"x")}}, "extension type 5"),
         ({"params": {"a": msgpack.ExtType(1, msgpack.packb([1]))}}, "not enough values to unpack"),
         (
@@ -76,7 +76,10 @@ def test_bytes_after_the_end_are_refused(tmp_path: Path) -> None:
         ),
         ({"params": {"a": pack_array(np.ones(2, np.float32), name="object")}}, "dtype 'object'"),
         ({"params": {"a": msgpack.ExtType(1, msgpack.packb([[-2], "float32", b""]))}}, "invalid shape dimension -2"),
-        ({"params": {"a": {"__msgpack_chunked_array__": True}}}, "a.__msgpack_chunked_array__ is a bool, not an array"),
+        (
+            {"params": {"a": {"__msgpack_chunked_array__": True}}},
+            "a.__msgpack_chunked_array__ is a bool; expected an array",
+        ),
     ],
 )
 def test_foreign_content_is_named(tmp_path: Path, tree: object, complaint: str) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tokencritic.errors import InputError
 from tokencritic.guidance import guided
-from tokencritic.interop.families import FAMILIES
+from tokencritic.interop.families import load_family
 from tokencritic.interop.family import Sources
 from tokencritic.interop.halton import import_generator, import_tokenizer, read
 from tokencritic.pipeline import TokenCriticPipeline
@@ -117,7 +117,7 @@ def test_tokens_and_images_of_the_larger_tokenizer_equal_the_original_code() -> 
 
 
 def test_a_pair_is_a_pipeline_with_the_published_settings(tmp_path: Path, expected: Arrays) -> None:
-    made = FAMILIES["halton"].read(Sources(FOLDER / "generator.pth", FOLDER / "tokenizer_small.pt", heads=4))
+    made = load_family("halton").read(Sources(FOLDER / "generator.pth", FOLDER / "tokenizer_small.pt", heads=4))
     assert (made.tokenizer.image_size, made.tokenizer.grid) == (12, (6, 6))
     assert made.defaults == SamplingSettings(sampler="halton", schedule="halton", steps=32, guidance=2.0)
     assert not made.generator.training
@@ -153,7 +153,7 @@ def test_the_sampler_gives_the_tokens_of_the_original_code_where_heads_do_not_di
 
 
 def test_marks_are_names_in_the_files() -> None:
-    family = FAMILIES["halton"]
+    family = load_family("halton")
     tokenizer = torch.load(FOLDER / "tokenizer_small.pt", weights_only=True)["model"]
     assert set(family.generator_marks) <= weights_of("generator.pth").keys()
     assert set(family.tokenizer_marks) <= tokenizer.keys()

@@ -11,7 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tokencritic.errors import InputError
-from tokencritic.interop.maskgit import import_generator, import_pair, import_tokenizer
+from tokencritic.interop.family import Imported, Sources
+from tokencritic.interop.maskgit import import_generator, import_tokenizer, read
+from tokencritic.sampling.settings import SamplingSettings
 
 # A small random checkpoint of each model, with inputs and outputs computed by the official code.
 FOLDER = Path(__file__).parent / "fixtures" / "maskgit-official"
@@ -32,6 +34,10 @@ def write_arrays(path: Path, arrays: Arrays) -> Path:
     return path
 
 
+def read_pair(generator_file: Path, tokenizer_file: Path) -> Imported:
+    return read(Sources(generator_file, tokenizer_file))
+
+
 @pytest.fixture(scope="module")
 def expected() -> Arrays:
     with np.load(FOLDER / "expected.npz") as arrays:
@@ -48,7 +54,9 @@ def test_logits_equal_the_official_code(expected: Arrays) -> None:
 
 
 def test_tokens_and_images_equal_the_official_code(expected: Arrays) -> None:
-    generator, tokenizer = import_pair(FOLDER / "maskgit_checkpoint", FOLDER / "tokenizer_checkpoint")
+    found = read_pair(FOLDER / "maskgit_checkpoint", FOLDER / "tokenizer_checkpoint")
+    generator, tokenizer = found.generator, found.tokenizer
+    assert found.defaults == SamplingSettings(sampler="confidence", schedule="maskgit", steps=12, selection_noise=4.5)
     assert generator.codebook_size == tokenizer.codebook_size == 96
     assert (tokenizer.image_size, tokenizer.grid) == (16, (4, 4))
     tokens = tokenizer.encode(expected["images"].permute(0, 3, 1, 2))
@@ -266,7 +274,8 @@ def test_a_pair_tells_each_other_their_sizes_and_survives_saving(tmp_path: Path)
     sizes = Sizes(1, 16, 2, 16, 20, 4, 9)
     generator_file = write_arrays(tmp_path / "g", random_generator(sizes))
     tokenizer_file = write_arrays(tmp_path / "t", random_tokenizer((1, 2), 1, 20, 8, 3))
-    generator, tokenizer = import_pair(generator_file, tokenizer_file)
+    found = read_pair(generator_file, tokenizer_file)
+    generator, tokenizer = found.generator, found.tokenizer
     assert (generator.codebook_size, generator.num_classes, tokenizer.image_size) == (20, 4, 6)
     tokenizer.save_pretrained(tmp_path / "saved")
     again = type(tokenizer).from_pretrained(tmp_path / "saved")
@@ -325,4 +334,11 @@ def test_tokens_that_make_no_square_are_refused(tmp_path: Path) -> None:
     generator_file = write_arrays(tmp_path / "g", random_generator(Sizes(1, 8, 2, 8, 20, 3, 5)))
     tokenizer_file = write_arrays(tmp_path / "t", random_tokenizer((1, 2), 1, 20, 8, 3))
     with pytest.raises(InputError, match="5 tokens, which make no square"):
-        import_pair(generator_file, tokenizer_file)
+        read_pair(generator_file, tokenizer_file)
+
+
+def test_heads_that_are_not_those_of_the_file_are_refused() -> None:
+    files = FOLDER / "maskgit_checkpoint", FOLDER / "tokenizer_checkpoint"
+    assert read(Sources(*files, heads=4)).generator.config.heads == 4
+    with pytest.raises(InputError, match=r"--heads is 8, and .*maskgit_checkpoint has 4; leave it out"):
+        read(Sources(*files, heads=8))

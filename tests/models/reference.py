@@ -36,6 +36,13 @@ def mlp(x, w, name):
 
 def trunk(w, ids, *, layers, heads, norm_first, extra=0.0):
     """w: the trunk's weights by name; ids: (b, s) with the class in front."""
+    x = blocks(w, ids, layers=layers, heads=heads, norm_first=norm_first, extra=extra)
+    x = gelu(x @ w["readout.weight"].T + w["readout.bias"])
+    return layer_norm(x, w["readout_norm.weight"], w["readout_norm.bias"])
+
+
+def blocks(w, ids, *, layers, heads, norm_first, extra=0.0):
+    """The same without the dense read-out."""
 
     def norm(x, name):
         return layer_norm(x, w[f"{name}.weight"], w[f"{name}.bias"])
@@ -49,6 +56,4 @@ def trunk(w, ids, *, layers, heads, norm_first, extra=0.0):
         else:
             x = norm(x + attention(x, w, name, heads), f"{name}.attention_norm")
             x = norm(x + mlp(x, w, name), f"{name}.mlp_norm")
-    if norm_first:
-        x = norm(x, "final_norm")
-    return norm(gelu(x @ w["readout.weight"].T + w["readout.bias"]), "readout_norm")
+    return norm(x, "final_norm") if norm_first else x

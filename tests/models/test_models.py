@@ -204,7 +204,7 @@ def test_a_critic_from_a_generator_starts_as_its_trunk():
     assert two(tokens, labels, mask).equal(two(tokens, labels, ~mask))  # the mask's embedding starts at 0
     two.trunk.words.weight.data.zero_()
     assert generator.trunk.words.weight.abs().sum() > 0  # a copy, not a share
-    for layers, message in ((0, "layers is 0; the trunk has 3"), (4, "layers is 4; the trunk has 3")):
+    for layers, message in ((0, "layers is 0; expected 1 to 3"), (4, "layers is 4; expected 1 to 3")):
         with pytest.raises(InputError, match=message):
             generator.start_critic(layers=layers)
     with pytest.raises(InputError, match="width must stay"):
@@ -241,5 +241,5 @@ def test_bad_tokens_and_labels_are_named():
             model(tokens)
         with pytest.raises(InputError, match=r"tokens has shape \(2, 8\); expected \(images, 9\)"):
             model(tokens[:, :8], labels)
-    with pytest.raises(InputError, match="mask is given but reads_mask is False"):
+    with pytest.raises(InputError, match="mask is given; expected None, because reads_mask is False"):
         critic(tokens, labels, tokens > 0)

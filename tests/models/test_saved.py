@@ -61,14 +61,14 @@ def test_a_folder_without_a_config_is_named(folder):
 
 
 def test_a_place_that_is_neither_folder_nor_hub_id_is_named():
-    with pytest.raises(InputError, match=r"no-such/model is not a folder, and as a Hub id it gives no config\.json"):
+    with pytest.raises(InputError, match=r"no-such/model is not a folder, and not a Hub id with config\.json"):
         Generator.from_pretrained("no-such/model", local_files_only=True)
 
 
 @pytest.mark.parametrize("place", ["/no/such/folder", "./model", "../model", "runs/one/model", "model/"])
 def test_what_cannot_be_a_hub_id_is_not_looked_for_on_the_hub(place, monkeypatch):
     monkeypatch.setattr("huggingface_hub.utils._http.http_backoff", lambda *_, **__: pytest.fail("asked the Hub"))
-    with pytest.raises(InputError, match="is not a folder, and no Hub id, which is a name or owner/name"):
+    with pytest.raises(InputError, match="is neither a folder nor a Hub id; expected one of them"):
         Generator.from_pretrained(place)
 
 
@@ -89,7 +89,7 @@ def test_a_hub_that_cannot_be_reached_is_asked_once(folder, monkeypatch, argumen
     monkeypatch.setattr("tokencritic.models.saved.get_hf_file_metadata", no_answer)
     monkeypatch.setattr("tokencritic.models.saved.hf_hub_download", download)
     there = False
-    with pytest.raises(InputError, match=r"it gives no config.json: the Hub cannot be reached \(no route\)"):
+    with pytest.raises(InputError, match=r"a Hub id with config.json: the Hub cannot be reached \(no route\)"):
         Generator.from_pretrained("some/model", **arguments)
     assert len(asked) == 1
     there = True  # downloaded before, it is loaded all the same
@@ -105,7 +105,7 @@ def test_a_hub_that_cannot_be_reached_is_asked_once(folder, monkeypatch, argumen
         ({"layers": 0}, "layers is 0"),
         ({"layers": 1.5}, "layers is 1.5; expected int"),
         ({"null_class": "no"}, "null_class is 'no'; expected bool"),
-        ({"layers": 2}, "does not fit the config beside it .missing: trunk.blocks.1"),
+        ({"layers": 2}, "does not fit its config.json .missing: trunk.blocks.1"),
         ({"width": 16}, r"of another shape: .* instead of"),
     ],
 )

@@ -70,10 +70,10 @@ def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda folder: write_steps(folder / "a.jpg", RUN, ToyTokenizer()), "ends in '.jpg'; steps are written as"),
+        (lambda folder: write_steps(folder / "a.jpg", RUN, ToyTokenizer()), "ends in '.jpg'; expected .gif"),
         (lambda folder: write_steps(folder / "a", RUN, ToyTokenizer()), "ends in ''"),
-        (lambda folder: write_steps(folder / "a.png", [], ToyTokenizer()), "give at least one run"),
-        (lambda folder: write_steps(folder / "a.gif", [], ToyTokenizer()), "give at least one run"),
+        (lambda folder: write_steps(folder / "a.png", [], ToyTokenizer()), "expected one or more runs"),
+        (lambda folder: write_steps(folder / "a.gif", [], ToyTokenizer()), "expected one or more runs"),
     ],
 )
 def test_bad_input_is_named_and_nothing_is_written(tmp_path, call, message):

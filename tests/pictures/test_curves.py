@@ -1,4 +1,4 @@
-"""Trade-off curves: the front is the right one, and what is drawn is what was measured."""
+"""Trade-off curves: the Pareto front is correct, and the figure shows the values of the rows."""
 
 import math
 

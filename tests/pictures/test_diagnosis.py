@@ -1,4 +1,4 @@
-"""Figures of a diagnosis: what is drawn is what was measured."""
+"""Figures of a diagnosis show the values of the report."""
 
 import math
 
@@ -32,7 +32,7 @@ def outcome(per_image, same, gain):
 
 
 def sampler_report(taken_back, missing):
-    """Two steps with outcomes and a last one. missing: what stands where nothing was re-masked."""
+    """Two steps with outcomes and a last one. missing: the value of a step without re-masked tokens."""
     first = {"step": 2, "mean_score": 0.25, "remasked": outcome(0, missing, missing)}
     second = {"step": 3, "mean_score": 0.5, "remasked": taken_back}
     for one, gain in ((first, 0.1), (second, 0.2)):
@@ -41,7 +41,7 @@ def sampler_report(taken_back, missing):
 
 
 def lines(axes):
-    """Label -> the points drawn."""
+    """Return the points of each line by its label."""
     return {line.get_label(): line.get_xydata().tolist() for line in axes.lines if line.get_label()[0] != "_"}
 
 
@@ -74,7 +74,7 @@ def test_sampling_is_drawn_step_by_step(missing):
     assert often == {"Token-Critic": [[2, 0], [3, 3]], "MaskGIT": [[2, 0], [3, 0]]}
     assert same["Token-Critic: re-masked"][1] == [3, 0.5]
     assert math.isnan(same["Token-Critic: re-masked"][0][1])
-    assert gain["MaskGIT: resampled at once"] == [[2, 0.1], [3, 0.2]]
+    assert gain["MaskGIT: hidden again"] == [[2, 0.1], [3, 0.2]]
     assert gain["Token-Critic: kept"] == [[2, -0.1], [3, -0.2]]
     assert "MaskGIT: re-masked" not in {**same, **gain}
     assert len(names(figure)) == len(set(names(figure)))

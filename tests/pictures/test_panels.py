@@ -4,13 +4,14 @@ import torch
 from pictures.toy import ToyTokenizer, toy_pixels, toy_trace
 
 from tokencritic.errors import InputError
-from tokencritic.pictures.look import HIDDEN, REMASKED, colour_scale
+from tokencritic.pictures.look import GROUND, HIDDEN, INK, REMASKED, colour_scale
 from tokencritic.pictures.panels import (
     decode,
     decode_for_panels,
     hidden_panels,
     magnify,
     score_panels,
+    step_panels,
     trust,
 )
 from tokencritic.tokenizers.compact import CompactConfig, CompactTokenizer
@@ -75,6 +76,55 @@ def test_an_outline_is_seen_on_the_smallest_tokens():
     assert (panel[3:, 3:] == HIDDEN).all()
 
 
+def runs_of(line):
+    """The colours along a line of pixels that are not ground, each once for every run of them."""
+    shown = [tuple(pixel) for pixel in line.tolist()]
+    return [b for a, b in zip([GROUND, *shown], shown, strict=False) if b not in (a, GROUND)]
+
+
+@pytest.mark.parametrize(
+    ("num_tokens", "width", "lines"), [(32, 160, 1), (32, 87, 2), (64, 87, 4), (128, 243, 3), (128, 56, 10), (9, 20, 2)]
+)
+def test_tokens_without_a_grid_are_cells_in_reading_order_on_lines_with_gaps(num_tokens, width, lines):
+    shares = np.linspace(0, 1, num_tokens)
+    image = np.random.default_rng(0).integers(0, 256, (width, width, 3), dtype=np.uint8)
+    panel = score_panels(image, shares, None)
+    coloured = (panel != np.array(GROUND)).any(-1).any(1)
+    starts = np.flatnonzero(coloured & ~np.roll(coloured, 1))
+    assert len(starts) == lines
+    read = [colour for start in starts for colour in runs_of(panel[start])]
+    assert read == [tuple(colour_scale()[round(255 * share)]) for share in shares]
+
+
+def test_in_a_row_of_tokens_kept_ones_are_dark_hidden_ones_grey_and_remasked_ones_outlined():
+    hidden, remasked = np.array([True, False, True, False]), np.array([False, False, True, False])
+    panel = hidden_panels(np.zeros((60, 60, 3), np.uint8), hidden, remasked, None)
+    assert runs_of(panel[30]) == [HIDDEN, INK, REMASKED, HIDDEN, REMASKED, INK]
+    first = np.flatnonzero((panel != np.array(GROUND)).any(-1).any(1))[0]
+    assert runs_of(panel[first]) == [HIDDEN, INK, REMASKED, INK]
+    assert (hidden_panels(np.zeros((60, 60, 3), np.uint8), hidden, None, None) != np.array(REMASKED)).any(-1).all()
+
+
+def test_a_row_of_tokens_that_fits_no_panel_is_named():
+    with pytest.raises(InputError, match="a panel of 8 x 8 pixels has no room for a row of 40 tokens"):
+        score_panels(np.zeros((8, 8, 3), np.uint8), np.zeros(40), None)
+
+
+@pytest.mark.parametrize(("room", "size"), [(50, (36, 48)), (15, (11, 15))])
+def test_steps_of_tokens_without_a_grid_show_the_image_and_two_rows(room, size):
+    trace, tokenizer = toy_trace(2), ToyTokenizer()
+    tokenizer.grid = None
+    panels = step_panels(trace.steps, [0, 1], tokenizer, room, "probability")
+    assert panels.shape == (3, 4, 2, *size, 3)
+    step = trace.steps[1]
+    image = panels[0, 1, 1]
+    if room == 50:
+        assert (image == magnify(toy_pixels(step.proposal[1].numpy()), size)).all()
+    assert (panels[1, 1, 1] == score_panels(image, step.scores[1].numpy(), None)).all()
+    wanted = hidden_panels(image, step.hidden[1].numpy(), step.remasked[1].numpy(), None)
+    assert (panels[2, 1, 1] == wanted).all()
+
+
 def test_all_steps_are_decoded_in_few_batches():
     trace, tokenizer = toy_trace(num_images=5), ToyTokenizer()
     tokens = torch.stack([step.proposal[[4, 1]] for step in trace.steps])
@@ -103,7 +153,7 @@ def test_small_images_are_magnified_whole_times_and_large_ones_keep_whole_tokens
 def test_bad_input_is_named():
     with pytest.raises(InputError, match="scores holds nan"):
         trust(np.array([0.5, np.nan]))
-    with pytest.raises(InputError, match="5 x 6 pixels do not divide into 2 x 3 tokens"):
+    with pytest.raises(InputError, match="5 x 6 pixels; expected a multiple of 2 x 3 tokens"):
         score_panels(np.zeros((5, 6, 3), np.uint8), np.zeros(6), (2, 3))
 
 

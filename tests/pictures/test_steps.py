@@ -168,7 +168,7 @@ def test_the_same_steps_give_the_same_pixels():
     ("call", "message"),
     [
         (lambda: TracedRun("mine", []), "the run 'mine' has no steps"),
-        (lambda: step_frames([], ToyTokenizer()), "give at least one run"),
+        (lambda: step_frames([], ToyTokenizer()), "expected one or more runs"),
         (lambda: step_frames(run_of("critic", toy_trace()), ToyTokenizer(), ["a"]), "names has 1 entries for 2 images"),
         (
             lambda: step_frames([run_of("critic", toy_trace(n)) for n in (2, 3)], ToyTokenizer()),

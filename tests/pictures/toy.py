@@ -1,11 +1,12 @@
-"""A world whose pictures are known: each token is one flat square of the image."""
+"""A toy tokenizer with known pictures: each token is one flat square of the image."""
 
 import numpy as np
 import torch
 
-from tokencritic.contracts import ImageTokenizer, Proposal
+from tokencritic.contracts import ImageTokenizer
 from tokencritic.plan import Step
 from tokencritic.sampling.trace import Trace
+from tokencritic.scoring import Proposal
 
 NUM_TOKENS = 12
 
@@ -27,13 +28,13 @@ class ToyTokenizer(ImageTokenizer):
 
 
 def toy_pixels(tokens):
-    """What one image of the toy looks like: (12, 16, 3) uint8."""
+    """The expected pixels of one image: (12, 16, 3) uint8."""
     colours = np.stack([10 * tokens, 5 * tokens, 255 - 10 * tokens], -1).astype(np.uint8)
     return colours.reshape(3, 4, 3).repeat(4, 0).repeat(4, 1)
 
 
 def toy_trace(num_images=2, indices=(1, 2, 3, 4), seed=0):
-    """Random tokens and scores; ever fewer hidden, with tokens re-masked on the way."""
+    """A trace of random tokens and scores, with fewer hidden tokens at each step and some re-masked."""
     rng = torch.Generator().manual_seed(seed)
     trace, before = Trace(), torch.ones(num_images, NUM_TOKENS, dtype=torch.bool)
     for place, index in enumerate(indices):
@@ -48,7 +49,7 @@ def toy_trace(num_images=2, indices=(1, 2, 3, 4), seed=0):
 
 
 def places(picture, panel):
-    """Where a panel stands in a picture: [(x, y), ...]. Both are pictures or arrays (h, w, 3)."""
+    """Return the positions [(x, y), ...] of a panel in a picture. Both are pictures or arrays (h, w, 3)."""
     picture, panel = np.asarray(picture), np.ascontiguousarray(panel)
     (height, width), across = panel.shape[:2], picture.shape[1]
     data, first_row, found, at = picture.tobytes(), panel[0].tobytes(), [], -1

@@ -169,10 +169,12 @@ def test_refinement_hides_first_what_the_head_trusts_least():
 
 def test_a_head_for_another_generator_is_refused():
     other = Generator(SIZES).eval()
-    with pytest.raises(InputError, match=r"the inline critic was trained for generator \w{16}, and this one is \w{16}"):
+    with pytest.raises(
+        InputError, match=r"the generator is \w{16}; expected \w{16}, for which the inline critic was trained"
+    ):
         HEAD.check(other, weights=True)
     HEAD.check(GENERATOR, weights=True)
-    with pytest.raises(InputError, match="critic is a function; expected a FeatureCritic, such as an InlineCritic"):
+    with pytest.raises(InputError, match="critic is a function; expected a FeatureCritic such as InlineCritic"):
         InlineScorer(lambda features: features[0][..., 0])
     narrow = InlineCritic(
         InlineCriticConfig(**HEAD_SIZES | {"feature_width": 8}, width=8, layers=1, heads=1, mlp_width=8)
@@ -196,7 +198,7 @@ def test_a_generator_without_features_says_how_to_provide_them():
     plain = Plain.random(num_tokens=6, states=3, classes=2, seed=3)
     vars(plain)["num_features"] = 0
     with pytest.raises(
-        InputError, match=r"a Plain, gives no features for an inline critic; .*override logits_with_features"
+        InputError, match=r"a Plain, has no features for an inline critic; .*override logits_with_features"
     ):
         sample(plain, InlineScorer(WORLD.inline_critic), [0])
 
@@ -230,7 +232,7 @@ def test_another_precision_keeps_the_head_but_cannot_be_saved_with_it(tmp_path):
     pipe = TokenCriticPipeline.from_pretrained("fashion-mnist").to(dtype=torch.bfloat16)
     tokens = pipe.sample_tokens(torch.tensor([1, 8]), 3, pipe.settings(sampler="inline", steps=3))
     assert ((tokens >= 0) & (tokens < 128)).all()
-    with pytest.raises(InputError, match="the inline critic was trained for generator"):
+    with pytest.raises(InputError, match="for which the inline critic was trained"):
         pipe.save_pretrained(tmp_path / "cast")
     assert not (tmp_path / "cast").exists()
 

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from markov_world import MarkovWorld
 
 from tokencritic.adapters import as_generator
-from tokencritic.contracts import Proposal
 from tokencritic.errors import InputError
 from tokencritic.guidance import guided as guided_by
 from tokencritic.masking import hide_lowest
@@ -28,6 +27,7 @@ from tokencritic.sampling.scorers import (
 from tokencritic.sampling.starts import edit, refine, sample
 from tokencritic.sampling.trace import Trace
 from tokencritic.schedules import PAPER
+from tokencritic.scoring import Proposal
 
 TINY = TransformerConfig(num_tokens=16, codebook_size=12, num_classes=3, width=32, layers=2, heads=2, mlp_width=64)
 torch.manual_seed(0)

@@ -27,9 +27,12 @@ def make(rows, numbers):
     return digits(torch.cat([candidate_seeds(rows[i : i + 1], int(numbers[i])) for i in range(len(rows))]))
 
 
-def rank(tokens, labels):
-    """The label says which token counts."""
-    return tokens.gather(1, labels[:, None])[:, 0].float()
+def rank_by(labels):
+    """The label of an image says which token counts."""
+    return lambda tokens, rows: tokens.gather(1, labels[rows][:, None])[:, 0].float()
+
+
+rank = rank_by(torch.zeros(10, dtype=torch.int64))
 
 
 def best(*arguments, **options):
@@ -45,7 +48,7 @@ def best(*arguments, **options):
 def test_the_first_of_the_best_candidates_is_kept_whatever_the_batch(images, candidates, batch_size):
     seeds, labels = (torch.tensor(values) for values in zip(*images, strict=True))
     there = torch.stack([digits(candidate_seeds(seeds, j)) for j in range(candidates)])
-    kept = best(lambda rows, numbers: there[numbers, rows], rank, labels, candidates, batch_size)
+    kept = best(lambda rows, numbers: there[numbers, rows], rank_by(labels), len(labels), candidates, batch_size)
     for number, (seed, label) in enumerate(images):
         tried = [digits(candidate_seeds(torch.tensor([seed]), j))[0].tolist() for j in range(candidates)]
         assert kept[number].tolist() == max(tried, key=lambda tokens: tokens[label])  # max gives the first of equals
@@ -58,10 +61,10 @@ def test_no_more_candidates_are_in_memory_than_asked_for():
         sizes.append(len(rows))
         return make(rows, numbers)
 
-    best(watched, rank, torch.zeros(10, dtype=torch.int64), candidates=3, batch_size=7)
+    best(watched, rank, 10, candidates=3, batch_size=7)
     assert sizes == [6] * 5
     sizes.clear()
-    best(watched, rank, torch.zeros(2, dtype=torch.int64), candidates=5, batch_size=2)
+    best(watched, rank, 2, candidates=5, batch_size=2)
     assert sizes == [2, 2, 1] * 2
 
 
@@ -86,7 +89,7 @@ def test_batches_are_made_when_they_are_asked_for():
         made.extend(rows.tolist())
         return make(rows, numbers)
 
-    batches = best_of(watched, None, torch.zeros(5, dtype=torch.int64), 1, 2)
+    batches = best_of(watched, None, 5, 1, 2)
     assert next(batches).shape == (2, NUM_TOKENS)
     assert made == [0, 1]
     assert [len(batch) for batch in batches] == [2, 1]
@@ -138,13 +141,17 @@ def test_the_ranker_is_the_one_that_settings_name():
         (lambda: SamplingSettings(candidates=0), "candidates is 0; it must be an integer, at least 1"),
         (lambda: SamplingSettings(candidates=2.5), "candidates is 2.5"),
         (lambda: SamplingSettings(reject_by="taste"), "reject_by is 'taste'; choose one of classifier, critic"),
-        (lambda: best(make, None, torch.zeros(1), 2, 64), "candidates is 2"),
-        (lambda: best(make, rank, torch.zeros(1), 2, 0), "batch_size is 0"),
+        (lambda: best(make, None, 1, 2, 64), "candidates is 2"),
+        (lambda: best(make, rank, 1, 2, 0), "batch_size is 0"),
         (lambda: ranked(lambda tokens, labels: labels[:, None].float()), r"returned shape \(2, 1\) for 2 candidates"),
         (lambda: ranked(lambda tokens, labels: labels * torch.nan), "returned NaN for 2 candidates"),
         (
             lambda: ranked(ClassifierRanker(as_classifier(lambda images: torch.zeros(len(images), 1)), torch.clone)),
             r"logits of shape \(2, 1\); expected \(2, classes\), with more than 1 classes",
+        ),
+        (
+            lambda: ClassifierRanker(as_classifier(torch.clone), torch.clone)(torch.zeros(1, 1), None),
+            "reject_by is classifier, which needs classes, and the model has none",
         ),
     ],
 )
@@ -154,4 +161,4 @@ def test_bad_input_is_named(call, message):
 
 
 def ranked(ranker):
-    return best(make, ranker, torch.ones(1, dtype=torch.int64), 2, 64)
+    return best(make, lambda tokens, rows: ranker(tokens, torch.ones_like(rows)), 1, 2, 64)

@@ -239,7 +239,7 @@ def test_guidance_that_starts_at_none_makes_one_evaluation_then_two():
         ({"schedule": "maskgit2"}, "schedule is 'maskgit2'; choose one of paper, maskgit"),
         ({"guidance_schedule": "power"}, "guidance_schedule is 'power'; choose one of constant, linear, cosine"),
         ({"guidance_power": 0.0}, "guidance_power is 0.0; it must be a positive number"),
-        ({"guidance": float("nan")}, "guidance is nan; it must be a number"),
+        ({"guidance": float("nan")}, "guidance is nan; it must be finite"),
     ],
 )
 def test_bad_settings_are_named(changes, message):

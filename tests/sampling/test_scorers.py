@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from tokencritic.adapters import as_critic
-from tokencritic.contracts import FeatureCritic, Proposal
+from tokencritic.contracts import FeatureCritic
 from tokencritic.errors import InputError
 from tokencritic.plan import Step
 from tokencritic.randomness import Use, uniforms
@@ -23,6 +23,7 @@ from tokencritic.sampling.scorers import (
     make_scorer,
 )
 from tokencritic.sampling.settings import SamplingSettings
+from tokencritic.scoring import Proposal
 
 SEEDS = torch.tensor([3, 4])
 MASK = torch.tensor([[True, False, True, True], [True, True, False, False]])

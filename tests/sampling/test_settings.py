@@ -19,10 +19,11 @@ from tokencritic.models.generator import Generator
 from tokencritic.models.inline_critic import InlineCritic, InlineCriticConfig
 from tokencritic.models.transformer import TransformerConfig
 from tokencritic.plan import Plan, Step, in_window
+from tokencritic.sampling.model_settings import ModelSettings, tuning_file
 from tokencritic.sampling.rejection import best_of, choose_ranker
 from tokencritic.sampling.samplers import SAMPLERS
 from tokencritic.sampling.scorers import Judges, make_scorer
-from tokencritic.sampling.settings import Evaluations, ModelSettings, SamplingSettings, tuning_file
+from tokencritic.sampling.settings import Evaluations, SamplingSettings
 from tokencritic.sampling.starts import refine, sample
 from tokencritic.schedules import SCHEDULES, GuidanceSchedule
 
@@ -33,7 +34,7 @@ WINDOWS = [(1.0, 0.0), (1.0, 0.6), (0.6, 0.0), (0.9, 0.2), (0.5, 0.45), (0.1, 0.
 def test_settings_plans_and_the_table_of_samplers_need_no_torch():
     code = (
         "import sys\n"
-        "from tokencritic.sampling.settings import SAMPLERS, ModelSettings, SamplingSettings\n"
+        "from tokencritic.sampling.model_settings import SAMPLERS, ModelSettings, SamplingSettings\n"
         "model = ModelSettings(SamplingSettings(), 256, True)\n"
         "model.at_nfe('confidence', model.defaults.nfe(256))\n"
         "assert not {'torch', 'numpy'} & sys.modules.keys()"
@@ -79,7 +80,8 @@ class Counted:
             return refine(*parts, tokens, labels, numbers, ratio=refine_ratio, **loop)
 
         ranker = choose_ranker(chosen, self.critic, self.classifier, torch.clone)
-        list(best_of(make, ranker, labels, chosen.candidates, batch_size=1))
+        rank = None if ranker is None else (lambda some, rows: ranker(some, labels[rows]))
+        list(best_of(make, rank, 1, chosen.candidates, batch_size=1))
         return Evaluations(**self.rows)
 
 
@@ -248,7 +250,7 @@ def test_fitted_settings_are_the_fewest_steps_that_come_nearest_from_below():
             possible = {other.steps: other.nfe(196) for other in others if other.nfe(196) <= nfe}
             assert fitted.nfe(196) == max(possible.values())
             assert fitted.steps == min(steps for steps, needed in possible.items() if needed == fitted.nfe(196))
-    with pytest.raises(InputError, match="nfe is 1; one step of these settings takes 2 already"):
+    with pytest.raises(InputError, match="nfe is 1; expected at least 2, which one step"):
         MODEL.fitted(SamplingSettings("confidence", guidance=2.0), 1)
 
 
@@ -281,7 +283,7 @@ def test_a_damaged_tuning_is_named(tuned_model):
     file = tuning_file(tuned_model.folder, "confidence", 27)
     for content in ({"best": {"stepz": 1}, "models": {}}, {"best": {"steps": 0}, "models": {}}, {"models": {}}):
         file.write_text(json.dumps(content))
-        with pytest.raises(InputError, match=r"tuning-confidence-27\.json is not what tuning wrote"):
+        with pytest.raises(InputError, match=r"tuning-confidence-27\.json is not a tuning file"):
             tuned_model.tuned("confidence", 27)
 
 
@@ -311,12 +313,10 @@ def test_refinement_can_be_judged_by_few():
     assert MODEL.for_refinement(candidates=1) == dataclasses.replace(
         DEFAULTS, steps=9, critic_window=(1.0, 0.0), candidates=1
     )
-    with pytest.raises(
-        InputError, match="sampler is confidence, which knows only tokens it sampled itself; refine with"
-    ):
+    with pytest.raises(InputError, match="sampler is confidence, which cannot score given tokens; refine with"):
         MODEL.for_refinement(sampler="confidence")
     without = dataclasses.replace(MODEL, defaults=SamplingSettings(), has_critic=False)
-    with pytest.raises(InputError, match="the model has no critic to say which tokens to refine"):
+    with pytest.raises(InputError, match="the model has no critic for refinement"):
         without.for_refinement()
     assert without.for_refinement(sampler="halton").steps == 9
 

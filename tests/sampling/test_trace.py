@@ -101,7 +101,7 @@ def test_runs_that_do_not_belong_together_are_refused(pipe):
     trace = Trace()
     by_pipeline(pipe, trace)
     pipe.sample_tokens(LABELS, 0, pipe.settings(steps=4), on_step=trace)
-    with pytest.raises(InputError, match="runs that do not have the same steps; use one trace for each"):
+    with pytest.raises(InputError, match="runs with different steps; use one trace for each"):
         _ = trace.steps
 
 

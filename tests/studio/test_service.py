@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import shlex
 
 import numpy as np
 import pytest
@@ -11,11 +10,13 @@ from PIL import Image
 from studio.toy import SIZES, done, noise_picture, png_bytes, toy_pipe
 
 from tokencritic import Generator
-from tokencritic.cli.main import main
 from tokencritic.errors import InputError
 from tokencritic.pipeline import TokenCriticPipeline
+from tokencritic.studio import controls
+from tokencritic.studio.controls import offline_fid
+from tokencritic.studio.limits import Limits
 from tokencritic.studio.service import Service
-from tokencritic.studio.views import step_facts, steps_sheet
+from tokencritic.studio.views import image_set, steps_sheet
 from tokencritic.studio.work import png
 from tokencritic.tokenizers.compact import CompactConfig, CompactTokenizer
 
@@ -42,9 +43,10 @@ def test_rejection_counts_all_its_draws_and_has_no_trace(pipe, service):
     work.carry_out(pipe, lambda done, total, tokens: seen.append((done, total)))
     # 64 candidates fit into a batch: 4 images, then 2, of 2 steps each; a batch counts by its share of the images.
     assert seen == [(pytest.approx(done, abs=1e-5), 2) for done in (2 / 3, 4 / 3, 5 / 3, 2)]
-    result = done(service.submit("me", work))
+    run = service.submit("me", work)
+    result = done(run)
     assert result.sets[0].trace is None
-    assert step_facts(result.sets[0], 0) == []
+    assert image_set(service, run, 0)["trace"] is None
     expected = pipe([0, 1, 2, 0, 1, 2], candidates=16, num_inference_steps=2)
     assert [png(image) for image in result.sets[0].images] == [png(image) for image in expected]
 
@@ -117,65 +119,92 @@ def test_a_token_is_as_wide_as_the_margin_leaves_it():
     assert resampled[0] == [True, True, False, False]
 
 
-def test_two_ways_from_the_same_seeds(pipe, service):
-    variants = [{"sampler": "confidence", "steps": 3}, {"sampler": "critic", "selection_noise": 0.5}]
-    run = service.submit("me", service.requests.compare({"num": 2, "seed": 5}, variants))
+def test_compare_makes_the_same_seeds_at_one_cost(pipe, service):
+    run = service.submit("me", service.requests.compare({"num": 2, "seed": 5, "samplers": ["confidence", "critic"]}))
     result = done(run)
+    cost = service.requests.compare_cost
     assert run.work.kind == "compare"
-    assert (run.done, run.total) == (3 + 4, 3 + 4)
-    for part, changes in zip(
-        result.sets, ({"sampler": "confidence", "num_inference_steps": 3}, variants[1]), strict=True
+    for made, sampler in zip(result.sets, ("confidence", "critic"), strict=True):
+        assert made.settings.sampler == sampler
+        assert cost - 1 < made.cost <= cost
+        changes = {"sampler": sampler, "num_inference_steps": made.settings.steps}
+        assert [png(image) for image in made.images] == [png(image) for image in pipe([0, 1], seed=5, **changes)]
+    dearer = service.requests.compare({"samplers": ["confidence", "critic"], "cost": 12})
+    assert [10 < pipe.cost(settings) <= 12 for settings in dearer.variants] == [True, True]  # a critic step costs 2
+    for values, message in (
+        ({"samplers": ["confidence"]}, "samplers has 1 entries; expected two"),
+        ({"samplers": ["confidence", "best"]}, "sampler is 'best'; choose one of"),
+        ({"samplers": ["confidence", "critic"], "cost": 0}, "cost is 0; expected a number from 1"),
+        ({"samplers": ["confidence", "critic"], "steps": 3}, "'steps' is not known"),
     ):
-        assert [png(image) for image in part.images] == [png(image) for image in pipe([0, 1], seed=5, **changes)]
+        with pytest.raises(InputError, match=message):
+            service.requests.compare(values)
 
 
 def test_the_steps_of_an_image_show_what_its_trace_says(pipe, service):
-    part = done(service.submit("me", service.requests.generate({"num": 2}))).sets[0]
-    facts, picture = step_facts(part, 1), np.asarray(steps_sheet(pipe, part, 1))
-    steps = part.trace.steps
-    told = [f"step {step.index}: {int(step.hidden[1].sum())} of 16 tokens hidden next" for step in steps[:-1]]
-    assert [text.partition(",")[0] for text in facts] == [*told, f"step {steps[-1].index}: nothing hidden any more"]
-    side = picture.shape[0] // 3
-    assert picture.shape == (3 * side, len(steps) * side, 3)
-    last = picture[:side, -side:][:: side // 12, :: side // 12]  # 10 pixels and a margin of 1 on each side
-    expected = np.asarray(part.images[1].convert("RGB"))
-    assert np.array_equal(last[1:-1, 1:-1], expected)
-    assert np.array_equal(picture[2 * side :, -side:], picture[:side, -side:])  # nothing is hidden at last
-    assert not np.array_equal(picture[2 * side :, :side], picture[:side, :side])
+    run = service.submit("me", service.requests.generate({"num": 2}))
+    made = done(run).sets[0]
+    told, picture = image_set(service, run, 0)["trace"], np.asarray(steps_sheet(pipe, made, 1))
+    steps = made.trace.steps
+    assert told["counts"][1] == [[s.index, int(s.hidden[1].sum()), int(s.remasked[1].sum())] for s in steps]
+    assert told["rows"] == ["Current guess", "What the critic trusts", "Resampled next", "Changed its mind"]
+    side = picture.shape[0] // 4
+    assert picture.shape == (4 * side, len(steps) * side, 3)
+    guess, _, hidden, changed = (picture[row * side : (row + 1) * side] for row in range(4))
+    last = guess[:, -side:][:: side // 12, :: side // 12]  # 10 pixels and a margin of 1 on each side
+    assert np.array_equal(last[1:-1, 1:-1], np.asarray(made.images[1].convert("RGB")))
+    assert np.array_equal(hidden[:, -side:], guess[:, -side:])  # nothing is hidden at last
+    assert not np.array_equal(hidden[:, :side], guess[:, :side])
+    for place, step in enumerate(steps):
+        here = slice(place * side, (place + 1) * side)
+        assert np.array_equal(changed[:, here], guess[:, here]) == (not step.remasked[1].any())
 
 
-COMMANDS = [
-    {"num": 3, "seed": 4, "classes": ["big dog", "cat"], "sampler": "confidence", "steps": 3, "selection_noise": 2.5},
-    {"num": 5, "seed": 2**40, "temperature": [1.1, 0.30000000000000004]},
-    {"num": 2, "candidates": 3, "reject_by": "critic", "steps": 2},
-]
+def test_every_image_of_a_full_run_has_its_steps(service):
+    run = service.submit("me", service.requests.generate({"num": 64}))
+    done(run)
+    assert len(image_set(service, run, 0)["trace"]["counts"]) == 64
 
 
-@pytest.mark.parametrize("values", COMMANDS)
-def test_the_command_line_makes_the_same_pixels(pipe, service, values, tmp_path, capsys):
-    pipe.save_pretrained(tmp_path / "a model")
-    work = service.requests.generate(values)
-    result = done(service.submit("me", work))
-    words = shlex.split(work.command(pipe, str(tmp_path / "a model"), result.sets[0]))
-    assert words.pop(0) == "token-critic"
-    assert main([*words, "--out", str(tmp_path / "out")]) == 0, capsys.readouterr().err
-    files = sorted((tmp_path / "out").glob("*_class*.png"))
-    assert len(files) == values["num"]
-    for file, image in zip(files, result.sets[0].images, strict=True):
-        with Image.open(file) as made:
-            assert np.array_equal(np.asarray(made), np.asarray(image))
+def test_the_steps_of_a_run_are_bounded_in_memory(pipe):
+    service = Service(pipe, "MODEL", Limits(trace_bytes=5 * 4 * 16 * 14))
+    try:
+        run = service.submit("me", service.requests.generate({"num": 8}))
+        done(run)
+        assert len(image_set(service, run, 0)["trace"]["counts"]) == 5
+    finally:
+        service.close()
 
 
-def test_the_command_line_refines_to_the_same_pixels(pipe, service, tmp_path, capsys):
-    pipe.save_pretrained(tmp_path / "model")
-    picture = service.read_upload(png_bytes(noise_picture(40, 30, 3)))
-    (tmp_path / "picture.png").write_bytes(png(picture))
-    work = service.requests.refine(picture, {"ratio": 0.7, "seed": 11, "steps": 5, "class": "big dog"})
-    result = done(service.submit("me", work))
-    words = shlex.split(work.command(pipe, str(tmp_path / "model"), result.sets[0]))
-    words[words.index("picture.png")] = str(tmp_path / "picture.png")
-    assert main([*words[1:], "--out", str(tmp_path / "out")]) == 0, capsys.readouterr().err
-    assert (tmp_path / "out" / "000_picture_refined.png").read_bytes() == png(result.sets[0].images[0])
+def test_an_offline_fid_belongs_to_the_model_and_to_all_settings(tmp_path):
+    toy_pipe().save_pretrained(tmp_path)
+    pipe = TokenCriticPipeline.from_pretrained(tmp_path)
+    service = Service(pipe, "MODEL")
+    settings = pipe.settings(sampler="confidence", steps=4)
+    marks = {name: pipe.parts[name].identity() for name in ("generator", "tokenizer")}
+    trial = {"settings": settings.in_effect(True), "fid": {"250": 0.5, "2000": 0.25}}
+    file = tmp_path / "tuning-confidence-4.json"
+    try:
+        file.write_text(json.dumps({"models": marks, "trials": [trial]}))
+        assert offline_fid(service, settings) == {250: 0.5, 2000: 0.25}
+        assert offline_fid(service, dataclasses.replace(settings, selection_noise=4.6)) == {}
+        assert offline_fid(service, dataclasses.replace(settings, steps=5)) == {}
+        file.write_text(json.dumps({"models": marks | {"generator": "of another"}, "trials": [trial]}))
+        assert offline_fid(service, settings) == {}
+    finally:
+        service.close()
+
+
+def test_the_bundled_model_has_an_offline_fid_on_both_sides_of_compare():
+    pipe = TokenCriticPipeline.from_pretrained("fashion-mnist")
+    service = Service(pipe, "fashion-mnist")
+    try:
+        work = service.requests.compare({"samplers": controls.about(service)["compared"]})
+        found = [offline_fid(service, settings)[2000] for settings in work.variants]
+        assert found[1] < found[0]
+        assert abs(pipe.cost(work.variants[0]) - pipe.cost(work.variants[1])) < 0.5
+    finally:
+        service.close()
 
 
 def test_classes_of_the_same_name_are_told_apart_by_their_numbers(pipe):
@@ -217,7 +246,10 @@ BAD = {
     "guidance is 2.0 but the generator was made without null_class": {"guidance": 2},
     "sampler is 'best'; choose one of": {"sampler": "best"},
     "sampler is ['critic']; expected a word": {"sampler": ["critic"]},
-    "'schedule' is not known": {"schedule": "linear"},
+    "'passes' is not known": {"passes": 2},
+    "schedule is 'linear'; choose one of paper": {"schedule": "linear"},
+    "halton_roll is 'yes'; expected true or false": {"sampler": "halton", "halton_roll": "yes"},
+    "guidance_power is 0; expected a number from 0.01 to 100": {"guidance_power": 0},
     "'passes_per_level' is not known": {"passes_per_level": 10**9},
     "candidates is 17; expected a whole number from 1 to 16": {"candidates": 17},
     "network evaluations; at most 50000": {"num": 64, "candidates": 16, "steps": 128},
@@ -284,9 +316,3 @@ def test_the_inline_critics_settings_reach_its_sampler(service):
 def test_settings_in_a_result_can_be_written_as_json(service):
     part = done(service.submit("me", service.requests.generate({"num": 1, "temperature": [1, 0.5]}))).sets[0]
     assert json.loads(json.dumps(dataclasses.asdict(part.settings)))["sampler"] == "critic"
-
-
-def test_tokens_without_a_grid_cannot_be_edited(service, monkeypatch):
-    monkeypatch.setattr(service.pipe.tokenizer, "grid", None)
-    with pytest.raises(InputError, match="have no grid"):
-        service.requests.edit(noise_picture(), {"region": [0], "class": 0})

@@ -12,8 +12,11 @@ from PIL import Image
 from tokencritic import Generator, TokenCriticPipeline, TransformerConfig
 from tokencritic.models.classifier import Classifier, ClassifierConfig
 from tokencritic.models.inline_critic import InlineCritic, InlineCriticConfig
+from tokencritic.models.maskbit import MaskBitConfig, MaskBitGenerator
 from tokencritic.sampling.settings import SamplingSettings
 from tokencritic.tokenizers.compact import CompactConfig, CompactTokenizer
+from tokencritic.tokenizers.maskbit import MaskBitTokenizer, MaskBitTokenizerConfig
+from tokencritic.tokenizers.titok import TiTok, TiTokConfig
 
 SIZES = TransformerConfig(num_tokens=16, codebook_size=12, num_classes=3, width=16, layers=1, heads=2, mlp_width=32)
 
@@ -36,6 +39,33 @@ def toy_pipe(critic=True, classifier=True, inline_critic=False, side=4):
         config = InlineCriticConfig(side**2, codebook_size=12, num_classes=3, generator=generator.identity(), **sizes)
         pipe.inline_critic = InlineCritic(config).eval()
     return pipe
+
+
+def unlabelled_pipe():
+    """The toy without classes; it keeps its classifier, which has nothing to find."""
+    pipe = toy_pipe()
+    generator = Generator(dataclasses.replace(SIZES, num_classes=0)).eval()
+    return TokenCriticPipeline(pipe.tokenizer, generator, generator.start_critic().eval(), pipe.classifier)
+
+
+def gridless_pipe():
+    """The toy with 16 tokens that have no place in the image."""
+    pipe, vit = toy_pipe(), {"encoder_width": 64, "encoder_layers": 1, "decoder_width": 64, "decoder_layers": 1}
+    config = TiTokConfig(10, 1, 32, (1, 1), 1, codebook_size=12, code_width=4, num_tokens=16, **vit)
+    pipe.tokenizer = TiTok(config).eval()
+    return pipe
+
+
+def split_pipe():
+    """12 x 12 pixels in 3 x 3 places with 2 tokens each, 2 classes, without critic and classifier."""
+    torch.manual_seed(0)
+    sizes = MaskBitTokenizerConfig(
+        image_size=12, filters=32, multipliers=(1, 1, 1), blocks=1, splits=2, bits_per_part=3
+    )
+    small = {"width": 16, "layers": 1, "heads": 2, "mlp_width": 16}
+    generator = MaskBitGenerator(MaskBitConfig(places=9, splits=2, bits_per_part=3, num_classes=2, **small))
+    defaults = SamplingSettings(steps=2, sampler="confidence")
+    return TokenCriticPipeline(MaskBitTokenizer(sizes).eval(), generator.eval(), defaults=defaults)
 
 
 def png_bytes(image, form="PNG", **options):

@@ -1,4 +1,4 @@
-"""The codebook: exact nearest codes, gradients that pass straight through, and codes that stay in use."""
+"""The codebook: exact nearest codes, straight-through gradients, and re-seeding of dead codes."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ from tokencritic.tokenizers.quantizer import (
 
 
 def in_use(quantizer: Quantizer, **settings: float) -> CodebookUpkeep:
-    """The upkeep of a codebook whose codes have all been used alike so far."""
+    """The upkeep of a codebook with even usage."""
     upkeep = CodebookUpkeep(quantizer, **settings)
     upkeep.counts.fill_(1.0)
     upkeep.sums.copy_(quantizer.codebook.detach())
@@ -21,7 +21,7 @@ def in_use(quantizer: Quantizer, **settings: float) -> CodebookUpkeep:
 
 
 def nearest_codes(rows: torch.Tensor, codes: torch.Tensor) -> torch.Tensor:
-    """(m, d) and (k, d) -> (m,): what a quantizer of these codes takes the rows for."""
+    """Return the nearest code of each row by a quantizer: rows (m, d) and codes (k, d) -> (m,)."""
     quantizer = Quantizer(*codes.shape)
     quantizer.codebook.data.copy_(codes)
     return quantizer.nearest(rows.T[None, :, :, None])[0]
@@ -135,7 +135,7 @@ def test_training_with_upkeep_brings_every_code_into_use() -> None:
     torch.manual_seed(0)
     quantizer = Quantizer(64, 2)
     with torch.no_grad():
-        quantizer.codebook.mul_(0.01).add_(5.0)  # a bad start: all in one far corner
+        quantizer.codebook.mul_(0.01).add_(5.0)  # a bad initialisation far from all latents
     upkeep = CodebookUpkeep(quantizer, decay=0.9)
     stream = rng(1)
     for _ in range(60):
@@ -156,7 +156,7 @@ def test_ranks_share_one_codebook(monkeypatch: pytest.MonkeyPatch) -> None:
         return quantizer.codebook.detach()
 
     alone = updated(torch.cat([latents, latents]))
-    # Two ranks with the same batch: what is summed over them is twice what each has.
+    # Two ranks with the same batch: sums over ranks are twice those of each rank.
     broadcast = []
     monkeypatch.setattr(quantizer_module.dist, "is_initialized", lambda: True)
     monkeypatch.setattr(quantizer_module.dist, "all_reduce", lambda tensor: tensor.mul_(2))
@@ -170,5 +170,5 @@ def test_a_batch_of_copies_reseeds_only_what_it_can() -> None:
     with torch.no_grad():
         quantizer.codebook[0] = 1.0
     upkeep = in_use(quantizer, decay=0.0)
-    latents = torch.ones(1, 2, 3, 3)  # all equal to the first code: nothing worth a code of its own
+    latents = torch.ones(1, 2, 3, 3)  # all equal to the first code, so that no latent has an error
     assert upkeep.update(quantizer, latents, torch.zeros(1, 9, dtype=torch.long), rng()) == 0

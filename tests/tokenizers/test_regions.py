@@ -47,5 +47,5 @@ def test_what_moves_is_the_image_and_what_is_empty_repeats_its_edge(right, down)
 
 @pytest.mark.parametrize(("right", "down"), [(6, 0), (0, -5)])
 def test_an_image_is_not_moved_out_of_sight(right, down):
-    with pytest.raises(InputError, match=f"shift is {right},{down}; nothing is left of 6 x 5 pixels"):
+    with pytest.raises(InputError, match=f"shift is {right},{down}; it must be smaller than the image of 6 x 5"):
         move(torch.rand(1, 1, 5, 6), right, down)

@@ -1,4 +1,4 @@
-"""What every tokenizer promises: shapes, ranges, gradients, saving, and clear answers to bad input."""
+"""The contract of every tokenizer: shapes, ranges, gradients, saving and errors."""
 
 from pathlib import Path
 

@@ -23,7 +23,7 @@ SETTINGS = {"batch_size": 16, "log_every": 1, "held_out": 0.1}
 
 
 class PatternTask(Task):
-    """A generator learns rows of four equal codes. nan_at: a step whose loss is not a number; scale_at: (step, factor)."""
+    """A generator task on rows of four equal codes. nan_at: a step whose loss is NaN; scale_at: (step, factor)."""
 
     name = "generator"
 
@@ -36,17 +36,18 @@ class PatternTask(Task):
         self.labels = torch.randint(0, 4, (200,), generator=rng)
         self.num_rows, self.num_images = 200, 100
         self.nan_at, self.scale_at = nan_at, scale_at
-        self.signal_at, self.number, self.rank = -1, signal.SIGKILL, 0  # the step and the rank at which a signal comes
+        self.signal_at, self.number, self.rank = -1, signal.SIGKILL, 0  # the step, the signal and the rank that gets it
 
     def loss(self, network, rows, step):
         if step == self.signal_at and self.rank == int(os.environ.get("RANK", "0")):
             os.kill(os.getpid(), self.number)
         found = generator_loss(network, self.tokens[rows], self.labels[rows], example_seeds(0, step, rows))
         factor = torch.nan if step == self.nan_at else self.scale_at[1] if step == self.scale_at[0] else 1.0
-        return Loss(found.values * factor, {"hidden": found.mask.float().mean()})
+        return Loss(found.values * factor, {"hidden": found.mask.float().mean()}, found.mask)
 
     def validate(self, network, rows):
-        return {"loss": float(self.loss(network, rows, 2**40).values.mean())}
+        loss = self.loss(network, rows, 2**40)
+        return {"loss": float(loss.values.sum() / loss.num_counted())}
 
     def facts(self):
         return {"rows": self.num_rows}
@@ -84,4 +85,4 @@ if __name__ == "__main__":
     if "killed_after" in given:
         threading.Timer(given.pop("killed_after"), lambda: os.kill(os.getpid(), signal.SIGKILL)).start()
     train(task, Path(sys.argv[1]), OptimizerSettings(), TrainingSettings(**{**SETTINGS, **given}))
-    os._exit(0)  # a timer that is still waiting has nothing left to kill
+    os._exit(0)  # without waiting for the timer

@@ -35,7 +35,7 @@ def test_whatever_happens_to_a_file_of_the_newest_checkpoint_the_run_goes_on_fro
             run(place, steps=4)
             said = capsys.readouterr().out
             assert "000000004 is damaged" in said, (name, what)
-            assert "going on at step 3" in said, (name, what)
+            assert "resuming at step 3" in said, (name, what)
             assert_equal_weights(good, place)
 
 
@@ -45,7 +45,7 @@ def test_a_note_is_told_from_what_was_written_whichever_byte_of_it_changed(tmp_p
     content, written, told = file.read_bytes(), newest_checkpoint(tmp_path), 0
     for place in range(0, len(content), 3):
         file.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
-        if (found := newest_checkpoint(tmp_path)) != written:  # the last digit of a float may mean nothing
+        if (found := newest_checkpoint(tmp_path)) != written:  # the last digit of a float may not change its value
             assert found["step"] == 3, content[place - 9 : place + 9]
             file.parent.with_name("000000004.damaged").rename(file.parent)
             told += 1
@@ -77,7 +77,7 @@ def test_the_newest_the_best_and_every_nth_checkpoint_are_kept(tmp_path, monkeyp
     [
         (
             "checkpoints/000000003/state.safetensors",
-            r"could not be written: .*File too large.*still has the ones before",
+            r"could not be written: .*File too large.*still has earlier checkpoints",
         ),
         ("generator/model.safetensors", r"model.safetensors could not be written: .*File too large"),
     ],

@@ -47,7 +47,7 @@ def test_two_halves_of_a_batch_have_the_losses_of_the_whole(objective):
     whole = task.loss(task.model, ROWS, step=2).values
     for start in (0, 1):
         assert task.loss(task.model, ROWS[start::2], step=2).values.allclose(whole[start::2], atol=1e-6)
-    assert not task.loss(task.model, ROWS, step=3).values.allclose(whole, atol=1e-4)  # augmented anew
+    assert not task.loss(task.model, ROWS, step=3).values.allclose(whole, atol=1e-4)  # augmented
 
 
 def test_a_classifier_learns_and_is_validated_without_chance():
@@ -110,8 +110,8 @@ def test_a_source_has_colours_if_one_of_its_images_has(tmp_path):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: make_task(num_classes=3), "the classifier's num_classes is 3 but the images' is 2"),
-        (lambda: make_task(ClassifierObjective(shift=8)), "shift is 8; it must be below the image's 8 pixels"),
+        (lambda: make_task(num_classes=3), "the classifier's num_classes is 3; the data set has 2 classes"),
+        (lambda: make_task(ClassifierObjective(shift=8)), "shift is 8; expected less than the image size of 8 pixels"),
         (lambda: ClassifierObjective(shift=-1), "shift is -1"),
         (lambda: ClassifierObjective(label_smoothing=-0.1), "label_smoothing is -0.1"),
     ],

@@ -29,7 +29,7 @@ def make_task(objective=None, tokenizer=None, generator=None, **changes):
 
 
 class Foreign:
-    """A generator of somebody else: any callable with the sizes of the contract."""
+    """A foreign generator: a callable with the sizes of the contract."""
 
     num_tokens, codebook_size, mask_id = 4, 16, 99
 
@@ -79,7 +79,7 @@ def test_validation_gives_accuracy_and_auc_by_mask_ratio():
     numbers = task.validate(task.model, rows)
     assert numbers == task.validate(task.model, rows)
     tokens, labels, seeds = task.batch(rows, None)
-    assert seeds.equal(example_seeds(3, 2**62, rows))  # which no step of a run has
+    assert seeds.equal(example_seeds(3, 2**62, rows))  # a step that no run reaches
     found = critic_loss(task.model, generator, tokens, labels, seeds)
     assert numbers["loss"] == pytest.approx(found.values.mean().item())
     assert numbers["auc"] == pytest.approx(critic_auc(found.logits, found.originals).item())
@@ -155,8 +155,8 @@ def test_facts_tell_generators_apart_and_are_json():
     [
         (lambda: make_task(generator=lambda tokens, labels: None), "the generator has no attribute num_tokens"),
         (lambda: make_task(generator=make_generator(codebook_size=9)), "the generator's codebook_size is 9"),
-        (lambda: make_task(num_tokens=9), "the critic's num_tokens is 9 but the tokens' is 4"),
-        (lambda: make_task(tokenizer=make_tokenizer(seed=1)), "the tokens were made with tokenizer"),
+        (lambda: make_task(num_tokens=9), "the critic's num_tokens is 9; expected 4"),
+        (lambda: make_task(tokenizer=make_tokenizer(seed=1)), "which made the tokens"),
         (lambda: CriticObjective(temperature=-1), "temperature is -1"),
     ],
 )

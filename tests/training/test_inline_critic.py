@@ -1,4 +1,4 @@
-"""What the inline critic learns, and that a run of it leaves the generator as it was."""
+"""Training of the inline critic, which must not change the generator."""
 
 import math
 from itertools import pairwise
@@ -16,7 +16,7 @@ TOKENS = torch.randint(0, 20, (200, 9), generator=torch.Generator().manual_seed(
 
 
 class FillsIn(MaskedGenerator):
-    """Fills in the number of the call, from 20 on; its features are the tokens it is shown."""
+    """A generator that fills in the number of the call, from 20. Its features are its input tokens."""
 
     num_tokens, codebook_size, mask_id, num_classes, num_features, feature_width = 9, 30, 30, 3, 1, 1
 
@@ -47,9 +47,9 @@ def test_the_critic_sees_originals_fillings_and_tokens_hidden_again():
     assert loss.originals.equal(~first)
     assert seen[0].equal(TOKENS.masked_fill(first, 20).masked_fill(~loss.visible, 30))
     hidden = (~loss.visible).sum(1)
-    assert (hidden <= first.sum(1)).all()  # a later time hides fewer tokens,
-    assert (hidden == 1).any()  # in the end one,
-    assert ((~loss.visible) & ~first).any()  # and originals and fillings alike
+    assert (hidden <= first.sum(1)).all()  # a later progress hides fewer tokens
+    assert (hidden == 1).any()  # down to one
+    assert ((~loss.visible) & ~first).any()  # originals are hidden too
     assert (first & loss.visible).any()
 
 
@@ -70,13 +70,14 @@ def test_several_fills_hide_fewer_and_fewer_of_the_same_tokens():
 def test_the_loss_is_of_visible_tokens_with_the_odds_of_originals_among_them():
     for value in (0.0, 2.0):
         loss = inline_critic_loss(says(value), FillsIn(), TOKENS, LABELS, SEEDS)
-        assert len(loss.values) == loss.visible.sum()
+        assert not loss.values[~loss.visible].any()
         expected = []
         for visible, original in zip(loss.visible.tolist(), loss.originals.tolist(), strict=True):
             kinds = [kind for kind, shown in zip(original, visible, strict=True) if shown]
             logit = value + math.log((sum(kinds) + 0.5) / (len(kinds) - sum(kinds) + 0.5))
             expected += [math.log1p(math.exp(-logit if kind else logit)) for kind in kinds]
-        assert loss.values.tolist() == pytest.approx(expected, rel=1e-4)
+        assert loss.values[loss.visible].tolist() == pytest.approx(expected, rel=1e-4)
+        assert loss.mean.item() == pytest.approx(sum(expected) / len(expected), rel=1e-4)
 
 
 def test_fillings_have_the_temperature_of_a_sampler_at_that_time():
@@ -95,7 +96,7 @@ def test_fillings_have_the_temperature_of_a_sampler_at_that_time():
     early = uniforms(seeds, 1, Use.RATIO)[:, 0] < 0.2
     filled = ~loss.originals & loss.visible
     late_codes, early_codes = (seen[0][filled & rows[:, None]].float() for rows in (~early, early))
-    assert late_codes.mean() > early_codes.mean() + 3  # the likeliest code is the last one; what is cold takes it
+    assert late_codes.mean() > early_codes.mean() + 3  # the most likely code is the last; low temperatures prefer it
 
 
 def test_an_image_that_was_never_filled_in_is_refused():

@@ -65,7 +65,7 @@ def test_a_critic_sees_originals_where_visible_and_fillings_where_hidden():
 
 def test_the_generator_is_frozen_and_without_dropout():
     generator, critic = Generator(TransformerConfig(**SIZES, dropout=0.5)), Critic(CriticConfig(**SIZES, dropout=0.0))
-    for parameter in generator.parameters():  # away from the flat start, at which dropout changes hardly a sample
+    for parameter in generator.parameters():  # at the initial weights, dropout hardly changes a sample
         parameter.data += torch.randn(parameter.shape, generator=torch.Generator().manual_seed(0))
     assert generator.training
     losses = [critic_loss(critic, generator, TOKENS, LABELS, SEEDS).values for _ in range(2)]
@@ -98,17 +98,21 @@ def test_a_critic_that_reads_the_mask_is_not_told_the_answer():
     tokens = torch.zeros(200, 9, dtype=torch.int64)
     generator = as_generator(lambda x, _: torch.zeros(*x.shape, 20), num_tokens=9, codebook_size=20, mask_id=20)
     loss = critic_loss(Reader(), generator, tokens, None, seeds)
-    assert not (loss.mask & ~seen[0]).any()  # all that was hidden now had been hidden before
+    assert not (loss.mask & ~seen[0]).any()  # the previous mask includes this one
     assert (seen[0] & ~loss.mask).float().mean() > 0.1
 
 
-def test_the_generator_learns_hidden_tokens_only():
+@pytest.mark.parametrize("fixed_shapes", [False, True])
+def test_the_generator_learns_hidden_tokens_only(fixed_shapes):
     generator = Generator(TransformerConfig(**SIZES, dropout=0.0))
+    generator.fixed_shapes = fixed_shapes
     loss = generator_loss(generator, TOKENS, LABELS, SEEDS, label_smoothing=0.1)
     masked = TOKENS.masked_fill(loss.mask, generator.mask_id)
     log_p = generator(masked, LABELS).log_softmax(-1)
     expected = -0.9 * log_p.gather(-1, TOKENS[..., None])[..., 0] - 0.1 * log_p.mean(-1)
-    assert loss.values.allclose(expected[loss.mask], atol=1e-5)
+    assert loss.values.allclose(expected * loss.mask, atol=1e-5)
+    assert loss.mean.allclose(expected[loss.mask].mean())
+    assert loss.correct.equal((log_p.argmax(-1) == TOKENS)[loss.mask])
     changed = torch.where(loss.mask, TOKENS, (TOKENS + 1) % 20)
     assert not generator_loss(generator, changed, LABELS, SEEDS).values.equal(loss.values)  # visible tokens are context
 
@@ -130,7 +134,7 @@ def test_a_critic_that_is_told_the_ratio_has_nothing_to_gain_from_finding_it_out
     assert loss.logits.allclose(((9 - hidden + 0.5) / (hidden + 0.5)).log().expand(6, 9))
     plain = critic_loss(says(torch.tensor(0.0)), generator, TOKENS, LABELS, seeds)
     assert loss.mask.equal(plain.mask)
-    # With no word on the tokens the share is already right, but for the half token; without being told it is not.
+    # With logits of 0, the offset alone gives the right share up to half a token. Without the offset it is wrong.
     loss.values.sum().backward()
     assert told.says.grad.abs().max() < 0.5
     assert (plain.logits.sigmoid() - plain.originals.float()).sum(1).abs().max() > 1
@@ -152,7 +156,7 @@ def test_dropped_labels_become_the_null_class():
     null = torch.full_like(LABELS, 3)
     always = generator_loss(generator, TOKENS, LABELS, SEEDS, drop_label=1.0)
     assert always.values.equal(generator_loss(generator, TOKENS, null, SEEDS).values)
-    with pytest.raises(InputError, match=r"drop_label is 0.1 but .* null_class"):
+    with pytest.raises(InputError, match=r"drop_label is 0.1; .* without null_class"):
         generator_loss(Generator(TransformerConfig(**SIZES)), TOKENS, LABELS, SEEDS, drop_label=0.1)
 
 
@@ -176,9 +180,9 @@ def test_bad_settings_are_named():
 
 
 def test_a_critic_trained_with_the_loss_becomes_the_bayes_critic():
-    """In a world of 4 tokens and 3 states the best critic is known; gradient descent on the loss must find it.
+    """Gradient descent on the loss must find the Bayes critic of a toy world with 4 tokens and 3 states.
 
-    The critic is a table with one logit per class, image and token, so nothing but the loss decides where it ends.
+    The critic is a table with one logit per class, image and token, so that only the loss determines the result.
     """
     world = MarkovWorld.random(num_tokens=4, states=3, classes=2, seed=1)
     images, rng = world.sequences[world.complete], torch.Generator().manual_seed(0)
@@ -200,7 +204,7 @@ def test_a_critic_trained_with_the_loss_becomes_the_bayes_critic():
         learned, best = table[label, world.complete].sigmoid(), world.critic_logits[label, world.complete].sigmoid()
         weight = world.truth(label)[:, None] / 4
         error = ((learned - best).abs() * weight).sum()
-        # What a critic that knows only how often tokens are hidden would be off by.
+        # The error of a critic that only knows the mean mask ratio.
         trivial = ((best - (best * weight).sum()).abs() * weight).sum()
         assert error < min(0.012, trivial / 4)
 
@@ -224,7 +228,8 @@ def test_a_range_of_temperatures_is_what_the_sampler_has_at_each_mask_ratio():
         critic_loss(watch(name), whole, tokens, labels, seeds, temperature=temperature)
     progress = uniforms(seeds, 1, Use.RATIO)[:, 0]
     assert seen["same"].equal(seen["hot"])
-    # Early in sampling nearly all is hidden and hot; near its end the draws are nearly greedy.
+    # Early in sampling nearly all tokens are hidden and the temperature is high. Near the end samples are nearly
+    # greedy.
     hidden = training_mask(seeds, 16)
     differs = (seen["range"] != seen["cold"]) & hidden
     share = [differs[some].sum() / hidden[some].sum() for some in (progress < 0.3, progress > 0.7)]

@@ -1,4 +1,4 @@
-"""Token arrays small enough to think about, and models that fit them."""
+"""Tiny token arrays, and models that fit them."""
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ def make_tokenizer(seed=0):
 
 
 def make_arrays(rows=64, passes=1, repeat=1, **facts):
-    """Tokens that the label alone decides, but for every fourth, which is chance."""
+    """Tokens that are determined by the label, except for every fourth, which is random."""
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 3, rows).astype(np.int32)
     tokens = np.stack([labels, labels + 3, labels + 6, rng.integers(0, 16, rows)], axis=1).astype(np.uint16)

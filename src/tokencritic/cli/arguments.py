@@ -16,7 +16,9 @@ from tokencritic.schedules import SCHEDULES, GuidanceSchedule
 if TYPE_CHECKING:
     from tokencritic.pipeline import TokenCriticPipeline
 
-MODEL_HELP = "a model folder, a Hub id, or the name of a bundled model"
+MODEL_HELP = (
+    "a model folder, a Hub id, the name of a bundled model, or module:factory, a function of yours that makes one"
+)
 _WIDTH = 110  # columns of a help text
 # How each setting is given on a command line. Its help text is in the docstring of `SamplingSettings`.
 _FORMS: dict[str, dict[str, Any]] = {
@@ -38,6 +40,7 @@ _FORMS: dict[str, dict[str, Any]] = {
     "reject_by": {"choices": get_args(RejectBy)},
 }
 SETTINGS = tuple(_FORMS)
+_SAID: set[str] = set()  # devices that `auto` took, and which were named to the user
 
 
 class _HelpFormatter(DefaultHelpFormatter):
@@ -83,12 +86,26 @@ def add_work(parser: ArgumentParser, out: str, seed: str = "image i has seed + i
     parser.add_argument("--seed", type=int, default=0, help=seed)
     parser.add_argument("--out", default=out, help="the folder to write")
     add_machine(parser)
+    add_networks(parser)
 
 
 def add_machine(parser: Any) -> None:
     """Where the work is done, and how much at a time."""
     parser.add_argument("--batch_size", type=int, default=64, metavar="N", help="images at a time; changes no result")
-    parser.add_argument("--device", default="cpu", help="cpu, cuda or the like")
+    add_device(parser)
+
+
+def add_device(parser: Any) -> None:
+    """Where the networks run."""
+    parser.add_argument("--device", default="auto", help="cpu, cuda, mps; auto takes cuda, else mps, else cpu")
+
+
+def add_networks(parser: Any) -> None:
+    """How the transformers are evaluated."""
+    text = "precision of generator and critic; scores and samples are float32 in any"
+    parser.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), default="float32", help=text)
+    text = "compile the transformers: minutes at first, faster from then on"
+    parser.add_argument("--compile", action="store_true", help=text)
 
 
 def check_positive(given: Namespace, *names: str) -> None:
@@ -165,24 +182,42 @@ def field_help(kind: type) -> dict[str, str]:
     return found
 
 
-def load_model(given: Namespace) -> "TokenCriticPipeline":
-    """The pipeline that `given.model` names, on `given.device`."""
-    from tokencritic.pipeline import TokenCriticPipeline
+def add_model(parser: Any, **options: Any) -> None:
+    """The model, and a critic to use with it. options: of the argument that names the model."""
+    parser.add_argument("model", **{"help": MODEL_HELP, **options})
+    text = "a run, a model folder or Hub id, or the folder of a critic alone: its critic is used instead of the model's"
+    parser.add_argument("--critic", metavar="RUN", help=text)
 
-    return TokenCriticPipeline.from_pretrained(given.model).to(check_device(given.device))
+
+def load_model(given: Namespace) -> "TokenCriticPipeline":
+    """The pipeline that `given.model` names, with the critic that `given.critic` names, `prepared`."""
+    from tokencritic.cli.factories import is_factory, pipeline_of
+    from tokencritic.pipeline import TokenCriticPipeline
+    from tokencritic.pipeline_folder import load_critic
+
+    own = is_factory(given.model)
+    pipe = pipeline_of(given.model) if own else TokenCriticPipeline.from_pretrained(given.model)
+    if (critic := given.get("critic")) is not None:
+        pipe = pipe.with_critic(**load_critic(critic))
+    return prepared(pipe, given)
+
+
+def prepared(pipe: "TokenCriticPipeline", given: Namespace) -> "TokenCriticPipeline":
+    """The pipeline on `given.device`, its transformers in `given.dtype` and compiled, if the command has these flags."""
+    import torch
+
+    pipe = pipe.to(check_device(given.device))
+    if (dtype := given.get("dtype", "float32")) != "float32":
+        pipe.cast({"bfloat16": torch.bfloat16, "float16": torch.float16}[dtype])
+    return pipe.compile() if given.get("compile") else pipe
 
 
 def check_device(name: str) -> str:
-    """The name of a device that is there."""
-    import torch
+    """The name of a device that is there. What `auto` takes is said once, by the first rank."""
+    from tokencritic.devices import AUTO, choose_device, describe_device
 
-    # Each process of torchrun tries its own GPU; all trying the first one would leave their contexts in its memory.
-    tried = f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if name == "cuda" else name
-    try:
-        torch.empty(0, device=tried)
-        if name == "cuda":
-            torch.cuda.set_device(tried)  # from here on the plain name means it too
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise InputError(f"--device is {name}, which cannot be used here: {reason}") from error
-    return name
+    device = choose_device(name)
+    if name == AUTO and os.environ.get("RANK", "0") == "0" and device not in _SAID:
+        print(f"device: {describe_device(device)}", file=sys.stderr)
+        _SAID.add(device)
+    return device

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tokencritic.cli.arguments import MODEL_HELP, load_model, make_parser, parse
+from tokencritic.cli.arguments import add_model, load_model, make_parser, parse
 from tokencritic.cli.measuring import add_measuring, command_line, joined_ranks, sets_and_meter
 from tokencritic.errors import InputError
 
@@ -15,7 +15,7 @@ def main(arguments: list[str]) -> None:
         "MODEL [OPTIONS]",
     )
     group = parser.add_argument_group("what is compared")
-    group.add_argument("model", help=MODEL_HELP)
+    add_model(group)
     group.add_argument("--steps", type=int, default=18, metavar="T", help="T")
     text = "instead: the samplers at each of these numbers of network evaluations per image"
     group.add_argument("--nfe", type=int, nargs="+", default=[], metavar="N", help=text)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tokencritic.cli.arguments import MODEL_HELP, add_work, check_positive, load_model, make_parser, parse
+from tokencritic.cli.arguments import MODEL_HELP, add_model, add_work, check_positive, load_model, make_parser, parse
 from tokencritic.errors import InputError
 from tokencritic.pretrained import place_of
 
@@ -26,7 +26,7 @@ def main(arguments: list[str]) -> None:
         "images refined. Takes less than a minute.",
         "[MODEL] [OPTIONS]",
     )
-    parser.add_argument("model", nargs="?", default="fashion-mnist", help=f"{MODEL_HELP}; it needs a critic")
+    add_model(parser, nargs="?", default="fashion-mnist", help=f"{MODEL_HELP}; it needs a critic")
     parser.add_argument("--rows", type=int, default=4, help="images of each class that are shown")
     parser.add_argument("--num", type=int, default=400, metavar="N", help="images of each sampler that are classified")
     add_work(parser, "out/demo")
@@ -48,37 +48,40 @@ def main(arguments: list[str]) -> None:
         raise InputError(f"{given.model} has no critic; the demo shows what a critic does")
     (folder := Path(given.out)).mkdir(parents=True, exist_ok=True)
     classes = range(min(_MOST_CLASSES, pipe.generator.num_classes))
-    shown = given.rows * len(classes)
-    labels = pipe.labels([*classes] * -(-max(given.num, shown) // len(classes)))
+    columns = len(classes) or _MOST_CLASSES
+    shown = given.rows * columns
+    count = columns * -(-max(given.num, shown) // columns)
+    labels, seeds = pipe.classes.in_turn(count, [*classes] or None), range(given.seed, given.seed + count)
     plain = {name: pipe.sampling.for_sampler(name, pipe.cost) for name in ("confidence", *samplers)}
     baseline, refined = SAMPLERS["confidence"].title, f"{SAMPLERS['confidence'].title}, refined"
     settings = {SAMPLERS[name].title: chosen for name, chosen in plain.items()}
     settings |= {refined: pipe.sampling.for_refinement(candidates=1)}
     tokens, traces, spent = {}, {name: Trace(_SHOWN) for name in settings}, {}
     for name, chosen in settings.items():
-        print(f"{name}: {len(labels)} images", file=sys.stderr, flush=True)
+        print(f"{name}: {count} images", file=sys.stderr, flush=True)
         start, began = Given(tokens[baseline]) if name == refined else None, time.perf_counter()
         hooks = {"batch_size": given.batch_size, "on_step": traces[name]}
-        tokens[name] = pipe.sample_tokens(labels, given.seed, chosen, start, **hooks)
-        ratio, milliseconds = start and start.ratio, 1000 * (time.perf_counter() - began) / len(labels)
+        tokens[name] = pipe.sample_tokens(labels, seeds, chosen, start, **hooks)
+        ratio, milliseconds = start and start.ratio, 1000 * (time.perf_counter() - began) / count
         spent[name] = np.array([pipe.nfe(chosen, ratio), pipe.cost(chosen, ratio), milliseconds])
     spent[refined] += spent[baseline]
 
     sheet = {name: tokens[name][:shown] for name in settings if name != refined}
     notes = ["{:.0f} NFE, cost {:.1f}".format(*spent[name][:2]) for name in sheet]
-    save(samples_compared(sheet, pipe.tokenizer, pipe.names(classes), notes), folder / "samples.png")
+    above = pipe.names(classes) or [""] * columns
+    save(samples_compared(sheet, pipe.tokenizer, above, notes), folder / "samples.png")
     runs = [run_of(one, traces[SAMPLERS[one].title], plain[one].probabilities) for one in ("confidence", samplers[-1])]
-    write_steps(folder / "steps.gif", runs, pipe.tokenizer, names := pipe.names(labels[:_SHOWN].tolist()))
+    write_steps(folder / "steps.gif", runs, pipe.tokenizer, names := pipe.names(labels)[:_SHOWN])
     judged = traces[refined], pipe.tokenizer, names, settings[refined].probabilities
     save(before_and_after(*judged), folder / "refined.png")
 
     header, rows = ["", "NFE", "cost", "ms/image"], [[name, *map("{:.3g}".format, spent[name])] for name in settings]
-    if pipe.classifier is not None:
-        header.append(f"right class of {len(labels)}")
+    if pipe.classifier is not None and labels is not None:
+        header.append(f"right class of {count}")
         for row in rows:
             row.append(f"{(pipe.classify(tokens[row[0]]) == labels).float().mean():.0%}")
-    if distance := _distance(given.model, pipe, len(labels)):
-        header.append(f"FID of {len(labels)}")
+    if distance := _distance(given.model, pipe, count):
+        header.append(f"FID of {count}")
         for row in rows:
             row.append(f"{distance(tokens[row[0]]):.3f}")
     print(table(header, rows))

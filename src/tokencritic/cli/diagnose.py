@@ -6,7 +6,7 @@ from typing import Any
 
 from jsonargparse import Namespace
 
-from tokencritic.cli.arguments import MODEL_HELP, load_model, make_parser, number_or_pair, parse_work, settings_of
+from tokencritic.cli.arguments import add_model, load_model, make_parser, number_or_pair, parse_work, settings_of
 from tokencritic.cli.measuring import command_line
 from tokencritic.errors import InputError
 from tokencritic.pretrained import place_of
@@ -14,8 +14,6 @@ from tokencritic.pretrained import place_of
 
 def main(arguments: list[str]) -> None:
     given = _parse(arguments)
-
-    import torch
 
     from tokencritic.data.tokens import PACKED, TokenArrays
     from tokencritic.evaluation.diagnosis import held_out_report, held_out_rows, judge, sampling_report, watch
@@ -28,7 +26,7 @@ def main(arguments: list[str]) -> None:
 
     heat = number_or_pair("--proposal_temperature", given.proposal_temperature)
     about = f"held-out images, filled in at {temperature_text(heat)}; {given.num} sampled; seed {given.seed}"
-    seeds, labels = as_seeds(given.seed, given.num), torch.arange(given.num)
+    seeds = as_seeds(given.seed, given.num)
     pipe = load_model(given)
     if pipe.critic is None:
         raise InputError(f"{given.model} has no critic to diagnose")
@@ -48,7 +46,7 @@ def main(arguments: list[str]) -> None:
     held_out = held_out_report(judge(pipe, arrays, rows, given.seed, heat, given.batch_size))
     sampling: dict[str, Any] = {}
     for sampler, settings in chosen.items():
-        steps = watch(pipe, labels % pipe.generator.num_classes, seeds, settings, given.batch_size)
+        steps = watch(pipe, pipe.classes.in_turn(given.num), seeds, settings, given.batch_size)
         made = {"settings": settings.in_effect(has_critic=True), "nfe": pipe.nfe(settings)}
         sampling[sampler] = made | sampling_report(steps)
     facts = {
@@ -75,7 +73,7 @@ def _parse(arguments: list[str]) -> Namespace:
         "names one: how often tokens are re-masked, and what they are resampled to.",
         "MODEL [OPTIONS]",
     )
-    parser.add_argument("model", help=MODEL_HELP)
+    add_model(parser)
     text = "tokens that `tokenize` wrote, or a model that includes some, by default MODEL"
     parser.add_argument("--data", metavar="FOLDER", help=text)
     text = "held-out images at most, and images to sample"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from jsonargparse import Namespace
 
-from tokencritic.cli.arguments import MODEL_HELP, load_model, make_parser, parse_work, settings_of
+from tokencritic.cli.arguments import add_model, load_model, make_parser, parse_work, settings_of
 from tokencritic.errors import InputError
 
 _MOST_IN_GRID, _MOST_COLUMNS = 64, 8
@@ -25,6 +25,7 @@ def main(arguments: list[str]) -> None:
     file = Path(given.image)
     pipe = load_model(given)
     tokenizer = pipe.tokenizer
+    grid = grid_of(tokenizer)
     region = pixels_in(boxes, tokenizer.image_size)  # pyright: ignore[reportArgumentType]
     image = to_images(read_picture(file, str(file)), tokenizer.image_size, tokenizer.channels)
     moved, empty = move(image, *shift)
@@ -33,18 +34,20 @@ def main(arguments: list[str]) -> None:
         raise InputError("there is nothing to sample; give a --region, or move the image with --shift")
     resampled = tokens_touched(region, tokenizer)
     # The classifier is asked about the image as it was given, whole.
-    asked = given.classes is None
-    labels = pipe.classify(pipe.encode(image)) if asked else pipe.labels(given.classes, called="--classes")
-    labels = labels.expand(given.num) if len(labels) == 1 else labels
-    tokens, names = pipe.encode(moved), pipe.names(labels.tolist())
+    asked = given.classes is None and pipe.generator.num_classes > 1
+    labels = pipe.labels_of(pipe.encode(image), given.classes, called="--classes")
+    if labels is not None and len(labels) == 1:
+        labels = labels.expand(given.num)
+    tokens, names = pipe.encode(moved), pipe.names(labels) or [""] * given.num
     options = {"seed": given.seed, "batch_size": given.batch_size, **settings_of(given)}
-    edited = pipe.edit(tokens.expand(given.num, -1), resampled, labels.tolist(), **options)
+    classes = None if labels is None else labels.tolist()
+    edited = pipe.edit(tokens.expand(given.num, -1), resampled, classes, **options)
 
     folder = Path(given.out)
     folder.mkdir(parents=True, exist_ok=True)
     for index, picture in enumerate(edited):
         save(picture, folder / f"{index:03}_{file.stem}_edited.png")
-    greyed = hidden_panels(decode(tokens, tokenizer), resampled[None].numpy(), None, grid_of(tokenizer))
+    greyed = hidden_panels(decode(tokens, tokenizer), resampled[None].numpy(), None, grid)
     first, end = tokenizer.margin, tokenizer.margin + tokenizer.image_size
     kept = Image.fromarray(greyed[0, first:end, first:end])
     shown = [to_pil(image[0].permute(1, 2, 0).numpy()), kept, *edited][:_MOST_IN_GRID]
@@ -64,7 +67,7 @@ def _parse(arguments: list[str]) -> Namespace:
         "Every token that a region touches is resampled. Writes each result and before_after.png.",
         "MODEL IMAGE [OPTIONS]",
     )
-    parser.add_argument("model", help=MODEL_HELP)
+    add_model(parser)
     parser.add_argument("image", help="an image file; the middle square is resized to the model's size")
     text = "a box to resample, without its right column and bottom row; may be given several times"
     parser.add_argument("--region", action="append", metavar="LEFT,TOP,RIGHT,BOTTOM", help=text)

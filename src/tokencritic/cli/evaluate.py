@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING, Any
 from jsonargparse import Namespace
 
 from tokencritic.cli.arguments import (
+    MODEL_HELP,
+    add_model,
     add_settings,
+    check_device,
     load_model,
     make_parser,
     note_untuned,
@@ -62,7 +65,7 @@ def _parse(arguments: list[str]) -> Namespace:
         "MODEL|FOLDER|FILE.npz [OPTIONS]",
     )
     group = parser.add_argument_group("what is measured")
-    group.add_argument("model", help="a model, a folder of images, or ADM samples")
+    add_model(group, help=f"{MODEL_HELP}; or a folder of images, or ADM samples")
     group.add_argument("--out", metavar="FILE", help="a JSON file to write, with all settings and hashes")
     group.add_argument("--refine", type=float, metavar="RATIO", help="measure before and after refinement")
     text = "settings of the refinement, such as steps=4 temperature=1.2:0.5"
@@ -81,8 +84,11 @@ def _parse(arguments: list[str]) -> Namespace:
 
 def _is_model(path: str) -> bool:
     """Images are a file, or a folder that exists and holds no model; anything else may be a model on the Hub."""
+    from tokencritic.cli.factories import is_factory
     from tokencritic.pretrained import place_of
 
+    if is_factory(path):
+        return True
     place = Path(place_of(path))
     return (place / "pipeline.json").is_file() or not (place.exists() or place.suffix == ".npz")
 
@@ -132,11 +138,13 @@ def _of_images(given: Namespace, ranks: "Ranks") -> "Found":
     from tokencritic.evaluation.image_sets import open_images
     from tokencritic.pipeline import TokenCriticPipeline
 
-    usual = {"refine": None, "reconstructions": False, "seed": 0, "seed_sets": 1}
+    usual = {"refine": None, "reconstructions": False, "seed": 0, "seed_sets": 1, "critic": None}
     if unused := [*settings_of(given), *(name for name, value in usual.items() if given[name] != value)]:
         raise InputError(f"--{unused[0]} is for models; {given.model} is images")
     images = open_images(given.model, given.num)
-    classifier = TokenCriticPipeline.from_pretrained(given.classifier).classifier if given.classifier else None
+    classifier = None
+    if given.classifier:
+        classifier = TokenCriticPipeline.from_pretrained(given.classifier).to(check_device(given.device)).classifier
     # In colour, so that a grey image among coloured ones does not make a grey reference: it is measured as the others are.
     meter = make_meter(given, ranks, len(images), images.image_size, 3, classifier)
     return {"value": meter([images], "images")}, [f"{len(images)} images of {given.model}"]

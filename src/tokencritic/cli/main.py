@@ -3,11 +3,12 @@
 import ctypes
 import importlib
 import sys
+from types import ModuleType
 
 from tokencritic import __version__
 from tokencritic.errors import InputError
 
-# command -> what it does. Each is a module beside this one with `main(arguments) -> None`.
+# command -> what it does. Each is a module beside this one with `main(arguments) -> None`, of the same name.
 COMMANDS: dict[str, str] = {
     "demo": "see what the critic does, on a bundled model",
     "sample": "make images with a model",
@@ -23,9 +24,11 @@ COMMANDS: dict[str, str] = {
     "export": "put a trained model into a model folder",
     "pack": "include tokens and reference images in a model folder",
     "tokenize": "turn images into token arrays",
-    "import-maskgit": "make a model folder from the official MaskGIT checkpoints",
-    "import-tokenizer": "make a tokenizer folder from published weights",
+    "import": "make a model folder from published checkpoints",
+    "doctor": "print versions, devices and caches, and try what a GPU run needs",
 }
+
+_MODULES = {"import": "import_model"}  # of commands whose name no module can have
 
 # Of <malloc.h>: the size from which a block has pages of its own, how much free memory is kept, how much is asked for ahead.
 _MMAP_THRESHOLD, _TRIM_THRESHOLD, _TOP_PAD = -3, -1, -2
@@ -53,7 +56,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"token-critic: unknown command {command!r}; `token-critic --help` lists them", file=sys.stderr)
         return 2
     try:
-        importlib.import_module(f"tokencritic.cli.{command.replace('-', '_')}").main(rest)
+        load_command(command).main(rest)
     except InputError as error:
         print(f"token-critic {command}: {error}", file=sys.stderr)
         return 2
@@ -64,6 +67,11 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"token-critic {command}: {error.filename or 'a file'}: {error.strerror or error}", file=sys.stderr)
         return 2
     return 0
+
+
+def load_command(command: str) -> ModuleType:
+    """The module of a command."""
+    return importlib.import_module(f"tokencritic.cli.{_MODULES.get(command, command)}")
 
 
 def run() -> None:

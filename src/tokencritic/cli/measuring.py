@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from jsonargparse import ArgumentParser, Namespace
 
-from tokencritic.cli.arguments import add_machine, check_device
+from tokencritic.cli.arguments import add_machine, add_networks, check_device
 from tokencritic.errors import InputError
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ def add_meter(parser: ArgumentParser) -> None:
     group.add_argument("--few_samples", action="store_true", help="allow FID of fewer images than there are dimensions")
     group.add_argument("--cache", metavar="FOLDER", help="by default TOKENCRITIC_CACHE, else ~/.cache/token-critic")
     add_machine(group)
+    add_networks(group)
 
 
 def joined_ranks(given: Namespace) -> "AbstractContextManager[Ranks]":
@@ -94,7 +95,7 @@ def make_meter(
     if metrics is not None:
         metrics = tuple(dict.fromkeys(filter(None, map(str.strip, metrics.split(",")))))
     if (given.features or ("classifier" if place.name == PACKED else "inception")) == "inception":
-        features = InceptionFeatures.load(given.inception, device=given.device)
+        features = InceptionFeatures.load(given.inception, device=check_device(given.device))
     elif classifier is None:
         raise InputError("--features is classifier, but the model has none; choose inception")
     else:

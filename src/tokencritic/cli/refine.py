@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tokencritic.cli.arguments import MODEL_HELP, load_model, make_parser, parse_work, settings_of
+from tokencritic.cli.arguments import add_model, load_model, make_parser, parse_work, settings_of
 from tokencritic.sampling.settings import REFINEMENT_RATIO
 
 _MOST_IN_GRID = 64
@@ -16,7 +16,7 @@ def main(arguments: list[str]) -> None:
         "lost; before_after.png of all; and critic.png, what the critic distrusted.",
         "MODEL IMAGE [IMAGE ...] [OPTIONS]",
     )
-    parser.add_argument("model", help=MODEL_HELP)
+    add_model(parser)
     parser.add_argument("images", nargs="+", help="image files; the middle square is resized to the model's size")
     text = "numbers or names, one for each image or one for all; the classifier decides by default"
     parser.add_argument("--classes", nargs="+", metavar="C", help=text)
@@ -38,10 +38,9 @@ def main(arguments: list[str]) -> None:
     # One file at a time: photographs are large, what is kept of them is not.
     images = torch.cat([to_images(read_picture(file, str(file)), size, channels) for file in files])
     tokens = pipe.encode(images, given.batch_size)
-    asked = given.classes is None
-    labels = pipe.classify(tokens, given.batch_size) if asked else pipe.labels(given.classes, called="--classes")
-    labels = labels.expand(len(files)) if len(labels) == 1 else labels
-    names = pipe.names(labels.tolist())
+    asked = given.classes is None and pipe.generator.num_classes > 1
+    labels = pipe.labels_of(tokens, given.classes, given.batch_size, called="--classes")
+    names = pipe.names(labels)
     # Of several candidates the chosen one is not traced.
     trace = Trace(MOST_IMAGES) if settings.sampler == "critic" and settings.candidates == 1 else None
     start = Given(tokens, given.ratio)

@@ -3,9 +3,8 @@
 import os
 import sys
 import webbrowser
-from contextlib import closing
 
-from tokencritic.cli.arguments import MODEL_HELP, load_model, make_parser, parse
+from tokencritic.cli.arguments import MODEL_HELP, add_device, load_model, make_parser, parse
 
 _TOKEN = "TOKENCRITIC_STUDIO_TOKEN"
 
@@ -14,6 +13,7 @@ def main(arguments: list[str]) -> None:
     parser = make_parser(
         "studio", "Open a page to generate, compare, refine and edit images. It is served from here alone."
     )
+    # Without --critic, which the commands that the page shows would not have.
     parser.add_argument("model", nargs="?", default="fashion-mnist", help=MODEL_HELP)
     parser.add_argument(
         "--host", default="127.0.0.1", help="the address to listen on; others than this machine's need --token"
@@ -26,26 +26,22 @@ def main(arguments: list[str]) -> None:
         "--most_waiting", type=int, default=8, help="runs that wait for their turn; more are told to come later"
     )
     parser.add_argument("--wait_seconds", type=float, default=60.0, help="how long a run waits before it is given up")
-    parser.add_argument("--device", default="cpu")
+    add_device(parser)
     given = parse(parser, arguments)
 
-    from tokencritic.studio.requests import Limits
-    from tokencritic.studio.server import build_server, check_binding, is_loopback, listen
-    from tokencritic.studio.service import Service
+    from tokencritic.studio.limits import Limits
+    from tokencritic.studio.server import check_binding, is_loopback, listen, serve
 
     token = given.token or os.environ.get(_TOKEN) or None
     check_binding(given.host, given.port, token)
     limits = Limits(images=given.most_images, waiting=given.most_waiting, wait_seconds=given.wait_seconds)
-    pipe = load_model(given)
-    with listen(given.host, given.port) as bound, closing(Service(pipe, given.model, limits)) as service:
-        port = bound.getsockname()[1]
-        server = build_server(service, given.host, port, token)
+    with listen(given.host, given.port) as bound:
         if not is_loopback(given.host):
             text = "They need the token, which travels unencrypted: put a proxy with TLS before it."
             print(f"warning: {given.host} can be reached by others. {text}", file=sys.stderr)
         shown = f"[{given.host}]" if ":" in given.host else given.host
-        address = f"http://{'127.0.0.1' if given.host == '0.0.0.0' else shown}:{port}/"
-        print(f"the studio is at {address}\nCtrl-C ends it", flush=True)
+        address = f"http://{'127.0.0.1' if given.host == '0.0.0.0' else shown}:{bound.getsockname()[1]}/"
+        print(f"the studio is at {address}\nCtrl-C ends it; loading the model", flush=True)
         if given.open:
             webbrowser.open(address)
-        server.run(sockets=[bound])
+        serve(lambda: load_model(given), given.model, limits, bound, token)

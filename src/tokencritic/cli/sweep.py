@@ -5,7 +5,7 @@ from typing import Any
 
 from jsonargparse import Namespace
 
-from tokencritic.cli.arguments import MODEL_HELP, load_model, make_parser, parse, parse_settings
+from tokencritic.cli.arguments import add_model, load_model, make_parser, parse, parse_settings
 from tokencritic.cli.measuring import add_measuring, command_line, joined_ranks, sets_and_meter
 from tokencritic.errors import InputError
 from tokencritic.sampling.samplers import SAMPLERS
@@ -61,7 +61,7 @@ def _parse(arguments: list[str]) -> Namespace:
         "MODEL [OPTIONS]",
     )
     group = parser.add_argument_group("what is measured")
-    group.add_argument("model", help=MODEL_HELP)
+    add_model(group)
     usual = ["critic", "confidence"]
     group.add_argument("--samplers", nargs="+", choices=tuple(SAMPLERS), default=usual, metavar="NAME")
     group.add_argument("--steps", nargs="+", default=[], metavar="T")

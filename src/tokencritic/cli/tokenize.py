@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from tokencritic.cli.arguments import add_machine, check_device, make_parser, parse
+from tokencritic.cli.factories import is_factory, pipeline_of
 
 
 def main(arguments: list[str]) -> None:
@@ -11,8 +12,11 @@ def main(arguments: list[str]) -> None:
         "Turn images into memory-mapped token arrays. Rerun the command to resume an interrupted one.",
         "MODEL DATA --out FOLDER [OPTIONS]",
     )
-    parser.add_argument("model", help="a model folder or Hub id, or the folder of a tokenizer alone")
-    parser.add_argument("data", help="a folder of class folders, idx files, CIFAR-10 in any form, or an .npz")
+    text = "a model folder or Hub id, the folder of a tokenizer alone, or module:factory, which returns (generator, tokenizer)"
+    parser.add_argument("model", help=text)
+    parser.add_argument(
+        "data", help="a folder of class folders or of images, idx files, CIFAR-10 in any form, or an .npz"
+    )
     parser.add_argument("--out", required=True, help="the folder to write")
     parser.add_argument("--split", choices=["train", "test"], default="train")
     parser.add_argument("--crop", choices=["center", "random"], default="center", help="random: RandomResizedCrop")
@@ -31,15 +35,19 @@ def main(arguments: list[str]) -> None:
     from tokencritic.pipeline_folder import load_part
 
     source = open_source(given.data, given.split, max_corrupt=given.max_corrupt)
-    tokenizer = load_part(given.model, "tokenizer").to(check_device(given.device))
+    device = check_device(given.device)
+    tokenizer = pipeline_of(given.model).tokenizer if is_factory(given.model) else load_part(given.model, "tokenizer")
+    for network in tokenizer.networks:
+        network.to(device)
     preprocess = Preprocess(tokenizer.image_size, tokenizer.channels, given.crop, given.flip)
     how = {name: given[name] for name in ("crops_per_image", "seed", "batch_size", "workers")}
     job = TokenizeJob(source, tokenizer, Path(given.out), preprocess, **how)
-    with joined(given.device) as ranks:
+    with joined(device) as ranks:
         arrays = job.run(ranks)
         if not ranks.first:
             return
     for name, reason in arrays.facts["corrupt"].items():
         print(f"skipped {name}: {reason}")
-    about = f"{len(arrays)} images of {arrays.tokens.shape[1]} tokens, {len(arrays.class_names)} classes"
+    classes = f"{len(arrays.class_names)} classes" if arrays.class_names else "without classes"
+    about = f"{len(arrays)} images of {arrays.tokens.shape[1]} tokens, {classes}"
     print(f"wrote {given.out}: {about}")

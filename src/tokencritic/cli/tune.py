@@ -5,7 +5,8 @@ from pathlib import Path
 
 from jsonargparse import Namespace
 
-from tokencritic.cli.arguments import add_settings, load_model, make_parser, parse, settings_of
+from tokencritic.cli.arguments import add_model, add_settings, load_model, make_parser, parse, settings_of
+from tokencritic.cli.factories import is_factory
 from tokencritic.cli.measuring import add_meter, joined_ranks, model_meter
 from tokencritic.errors import InputError
 from tokencritic.pretrained import place_of
@@ -32,8 +33,9 @@ def main(arguments: list[str]) -> None:
 
     rounds(given.budget, given.first or _FIRST)  # raised before the reference is opened
     with joined_ranks(given) as ranks:
-        pipe, folder = load_model(given), Path(given.model)
-        start = pipe.settings(**{"sampler": "critic", **settings_of(given)})
+        pipe, folder = load_model(given), Path(given.out or given.model)
+        sampler = "critic" if pipe.critic is not None or given.critic is None else "inline"
+        start = pipe.settings(**{"sampler": sampler, **settings_of(given)})
         check_settings(pipe, trial_settings(pipe, start, given.nfe, 1, given.seed)[0])
         meter = model_meter(given, ranks, pipe, given.first)
         first = given.first or max(_FIRST, 1 + meter.features.dimension)
@@ -58,7 +60,9 @@ def _parse(arguments: list[str]) -> Namespace:
         "MODEL [OPTIONS]",
     )
     group = parser.add_argument_group("what is tuned")
-    group.add_argument("model", help="a model folder")
+    add_model(group, help="a model folder, or module:factory, a function of yours that makes a model")
+    text = "the folder for the trials of a module:factory or with --critic, where no folder's defaults can change"
+    group.add_argument("--out", metavar="FOLDER", help=text)
     group.add_argument("--nfe", type=int, default=36, metavar="N", help="network evaluations, which fix the steps")
     group.add_argument("--budget", type=int, default=50_000, metavar="N", help="images to make in all")
     text = f"images of each trial in the first round; by default {_FIRST} or, if more, one per dimension"
@@ -68,8 +72,13 @@ def _parse(arguments: list[str]) -> Namespace:
     add_meter(parser)
     add_settings(parser)
     given = parse(parser, arguments)
-    bundled = place_of(given.model) != given.model
-    if bundled or not (Path(given.model) / "pipeline.json").is_file():
+    if is_factory(given.model) or given.critic is not None:
+        if not given.out:
+            raise InputError("--out is missing; give a folder for the trials of a module:factory, or with --critic")
+        given.keep_defaults = True
+    elif given.out:
+        raise InputError(f"--out is {given.out}, and the trials of a model folder are written to it; leave it out")
+    elif place_of(given.model) != given.model or not (Path(given.model) / "pipeline.json").is_file():
         raise InputError(f"{given.model} is no model folder that can be written to")
     if given.steps is not None:
         raise InputError(f"--steps is {given.steps}; --nfe fixes the steps of every trial")

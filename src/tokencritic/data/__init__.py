@@ -1,1 +1,1 @@
-"""Data: image sources, token arrays on disk, and the order in which training sees them."""
+"""Data: image sources, token arrays on disk, and the order of training examples."""

@@ -1,4 +1,4 @@
-"""The arrays of an .npz, read without unpickling anything, and written."""
+"""Reading and writing .npz files, without pickles."""
 
 import hashlib
 import io
@@ -17,28 +17,28 @@ NPZ = "a whole .npz without pickles"
 
 @contextmanager
 def arrays_of(file: Path) -> Iterator[Mapping[str, np.ndarray]]:
-    """The arrays of an .npz, to be read while it is open; whatever is wrong with the file is an `InputError`."""
+    """A context with the arrays of an .npz by name, each read on access. Any fault of the file raises InputError."""
     with reading(file, NPZ), file.open("rb") as stream:
         opened = np.load(stream, allow_pickle=False)
         if not isinstance(opened, np.lib.npyio.NpzFile):
-            raise InputError(f"{file} is a single array; expected an .npz, which holds arrays by name")
+            raise InputError(f"{file} is a single array; expected an .npz of named arrays")
         with opened, zipfile.ZipFile(stream) as archive:
             for name in archive.namelist():
                 with archive.open(name) as member:
                     if member.read(len(np.lib.format.MAGIC_PREFIX)) != np.lib.format.MAGIC_PREFIX:
-                        raise ValueError(f"{name.removesuffix('.npy')} is no array")
+                        raise ValueError(f"{name.removesuffix('.npy')} is not an array")
             yield opened
 
 
 def sealed(arrays: Mapping[str, np.ndarray]) -> bytes:
-    """An .npz with the SHA-256 of its bytes after them; NumPy reads it all the same."""
+    """Return the bytes of an .npz followed by their SHA-256. NumPy ignores the hash."""
     buffer = io.BytesIO()
     np.savez(buffer, allow_pickle=False, **arrays)  # pyright: ignore[reportArgumentType]
     return buffer.getvalue() + hashlib.sha256(buffer.getvalue()).digest()
 
 
 def read_sealed(file: Path) -> dict[str, np.ndarray]:
-    """The arrays of a sealed .npz; none if the file does not exist or any byte of it has changed."""
+    """Read the arrays of a sealed .npz. Returns an empty dictionary if the file is missing or any byte has changed."""
     content = file.read_bytes() if file.is_file() else b""
     size = len(content) - hashlib.sha256().digest_size
     if size < 0 or hashlib.sha256(content[:size]).digest() != content[size:]:
@@ -48,7 +48,7 @@ def read_sealed(file: Path) -> dict[str, np.ndarray]:
 
 
 def write_arrays(file: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write a compressed .npz, whole or not at all."""
+    """Write a compressed .npz atomically."""
 
     def write(path: Path) -> None:
         with path.open("wb") as opened:
@@ -58,7 +58,7 @@ def write_arrays(file: Path, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def array_names(path: Path) -> set[str]:
-    """Of the arrays in an .npz; none of anything else. `arr_0` tells a sample file from a data set."""
+    """Return the names of the arrays in an .npz, or an empty set for any other path."""
     if not (path.is_file() and path.suffix == ".npz"):
         return set()
     with arrays_of(path) as arrays:

@@ -1,4 +1,4 @@
-"""What every image source is; the two kinds: an array in memory, and folders of image files, as of ImageNet."""
+"""Image sources: the base class, sources in an array, and sources in folders of image files such as ImageNet."""
 
 import hashlib
 import os
@@ -16,17 +16,20 @@ from tokencritic.errors import InputError, check_range
 
 Split = Literal["train", "test"]
 
-_LOOKED_AT = 16  # images of a source that are opened to see whether any of them has colours
+_LOOKED_AT = 16  # the number of images that are opened to find out whether a source has colour images
 _SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".jp2")
 _SPLITS = {"train": ("train",), "test": ("val", "validation", "valid", "test")}
-_OWN_SAMPLE = re.compile(r"\d+_class(\d+)\.png")  # as `token-critic sample` names its images
+OWN_SAMPLE = re.compile(r"\d+(?:_class(\d+))?\.png")  # file names of `token-critic sample`
 
 
 class Source(ABC):
-    """Labelled images by number.
+    """The base class of image sources: images by index.
 
-    images: all of them, uint8 (n, h, w, c), or None where each is decoded when it is asked for. labels: (n,) int64, -1 where
-    they are not known. corrupt: the files met so far that cannot be decoded, and why. max_corrupt: how many are let pass.
+    images: all images, uint8 (n, h, w, c), or None if images are decoded on demand.
+    labels: (n,) int64, -1 where unknown.
+    class_names: the name of each class; empty for images without classes, whose labels are -1.
+    corrupt: reasons by name of the files that could not be decoded so far.
+    max_corrupt: the maximum number of corrupt files before an error is raised.
     """
 
     images: np.ndarray | None = None
@@ -40,19 +43,22 @@ class Source(ABC):
 
     @abstractmethod
     def __getitem__(self, index: int) -> tuple[Image.Image, int] | None:
-        """An image in mode L or RGB and its label; None if its file is corrupt."""
+        """Return an image in mode L or RGB and its label, or None if its file is corrupt."""
 
     @abstractmethod
     def describe(self) -> dict[str, Any]:
-        """Facts for a JSON, without paths. Two sources with equal facts hold the same examples in the same order."""
+        """Return JSON values that identify the source, without paths.
+
+        Two sources with equal descriptions have the same examples in the same order.
+        """
 
     def name(self, index: int) -> str:
-        """What an example is called in messages and in `corrupt`."""
+        """Return the name of an example in messages and in `corrupt`."""
         return str(index)
 
     @property
     def channels(self) -> int:
-        """1 if the images are grey, 3 if they have colours, as the first of them show."""
+        """The number of channels: 1 for grey images, 3 for colour. Images on disk are judged by the first few."""
         if self.images is not None:
             return self.images.shape[3]
         examples = (self[index] for index in range(min(_LOOKED_AT, len(self))))
@@ -61,21 +67,32 @@ class Source(ABC):
 
 
 class ArraySource(Source):
-    """Images of one size in an array.
+    """A source of images of one size in an array.
 
-    images: uint8 (n, h, w, c) with c of 1 or 3, or (n, h, w). labels: integers (n,), below `len(class_names)`.
-    kind and split are facts of the source; `place` appears in errors only.
+    images: uint8 (n, h, w, c) with 1 or 3 channels, or (n, h, w).
+    labels: integers (n,) in [0, len(class_names)), or None for images without classes.
+    kind, split: part of the description of the source.
+    place: the path in error messages.
     """
 
     images: np.ndarray
 
     def __init__(
-        self, images: np.ndarray, labels: np.ndarray, class_names: tuple[str, ...], kind: str, split: str, place: str
+        self,
+        images: np.ndarray,
+        labels: np.ndarray | None,
+        class_names: tuple[str, ...],
+        kind: str,
+        split: str,
+        place: str,
     ) -> None:
         if images.ndim == 3:
             images = images[..., None]
         check_arrays(place, images.dtype, images.shape, labels)
-        check_range(f"{place}: labels", labels, len(class_names))
+        if labels is None:
+            labels = np.full(len(images), -1)
+        else:
+            check_range(f"{place}: labels", labels, len(class_names))
         super().__init__(class_names, labels.astype(np.int64))
         self.images = images  # pyright: ignore[reportIncompatibleVariableOverride]
         self.kind, self.split = kind, split
@@ -84,7 +101,7 @@ class ArraySource(Source):
         return to_picture(self.images[index]), int(self.labels[index])
 
     def describe(self) -> dict[str, Any]:
-        """Kind, split, number of examples, image shape and a hash of the content."""
+        """Return kind, split, number of examples, image shape and a hash of the content."""
         content = hashlib.sha256(np.ascontiguousarray(self.images).data)
         content.update(self.labels.astype("<i8").tobytes())
         facts = {"kind": self.kind, "split": self.split, "examples": len(self)}
@@ -92,10 +109,12 @@ class ArraySource(Source):
 
 
 class FolderSource(Source):
-    """Image files of a folder, given by their names seen from it.
+    """A source of image files in a folder.
 
-    `source[i]` is (image in mode L or RGB, label), or None for a file that cannot be decoded. Such files are kept in
-    `corrupt` (name -> reason); one more of them than `max_corrupt` is an `InputError`.
+    files: paths relative to `folder`.
+
+    A file that cannot be decoded gives None and is added to `corrupt`. More than `max_corrupt` of them raise
+    InputError.
     """
 
     def __init__(
@@ -109,55 +128,70 @@ class FolderSource(Source):
         try:
             return read_image(self.folder / name), int(self.labels[index])
         except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-            if isinstance(error, OSError) and error.errno is not None:  # the disk or the permissions, not the content
+            if isinstance(error, OSError) and error.errno is not None:  # a fault of the disk, not of the content
                 raise InputError(f"{self.folder / name} cannot be read: {error.strerror}") from error
             self.corrupt[name] = str(error) or type(error).__name__
         check_corrupt(self.folder, self.corrupt, self.max_corrupt)
         return None
 
     def name(self, index: int) -> str:
-        """Its file, seen from the folder."""
+        """Return the path of an example relative to the folder."""
         return self._files[index]
 
     def describe(self) -> dict[str, Any]:
-        """Kind, split, number of examples and a hash of the list of files."""
+        """Return kind, split, number of examples and a hash of the list of files."""
         listing = hashlib.sha256("\n".join(self._files).encode("utf-8", "surrogateescape"))
         return {"kind": "folder", "split": self.split, "examples": len(self), "listing_sha256": listing.hexdigest()}
 
 
 def open_class_folders(path: Path, split: str, max_corrupt: int) -> FolderSource:
-    """Class folders in sorted order give the labels; files of a class come in sorted order of their names."""
+    """Open a folder with one folder of images per class. Classes and the files of a class are sorted by name.
+
+    Images in a folder without class folders have no classes.
+    """
     folder = _split_folder(path, split)
     classes = _class_folders(folder)
-    if not classes:
-        raise InputError(f"{folder} has no class folders; expected one folder of images per class")
-    files = [_image_files(folder, name) for name in classes]
-    for name, found in zip(classes, files, strict=True):
-        if not found:
-            raise InputError(f"{folder / name} holds no image; remove the class folder or fill it")
-    labels = np.repeat(np.arange(len(classes), dtype=np.int64), [len(found) for found in files])
-    source = FolderSource(folder, [file for found in files for file in found], labels, tuple(classes), split)
+    if classes:
+        files = [_image_files(folder, name) for name in classes]
+        for name, found in zip(classes, files, strict=True):
+            if not found:
+                raise InputError(f"{folder / name} holds no images; expected at least one in every class folder")
+        labels = np.repeat(np.arange(len(classes), dtype=np.int64), [len(found) for found in files])
+        source = FolderSource(folder, [file for found in files for file in found], labels, tuple(classes), split)
+    else:
+        files = _images_in(folder)
+        if not files:
+            raise InputError(f"{folder} has no class folders and no images; expected one folder per class, or images")
+        source = FolderSource(folder, files, np.full(len(files), -1, np.int64), (), split)
     source.max_corrupt = max_corrupt
     return source
 
 
 def open_flat_folder(folder: Path) -> FolderSource:
-    """Images in a folder without class folders. Labels are known of what `token-critic sample` wrote, -1 of others."""
-    names = sorted(path.name for path in folder.iterdir() if path.suffix.lower() in _SUFFIXES and path.is_file())
+    """Open a folder of images without class folders. Labels are -1 except for images of `token-critic sample`."""
+    names = _images_in(folder)
     if not names:
-        raise InputError(f"{folder} holds no image; expected a model folder, images, or class folders of images")
-    own = [name for name in names if _OWN_SAMPLE.fullmatch(name)]  # the grid beside them is none of them
-    labels = [int(_OWN_SAMPLE.sub(r"\1", name)) for name in own] or [-1] * len(names)
-    return FolderSource(folder, own or names, np.array(labels, np.int64), ())
+        raise InputError(f"{folder} holds no images; expected a model folder, images, or class folders of images")
+    own = [match for name in names if (match := OWN_SAMPLE.fullmatch(name))]
+    labelled = [match for match in own if match[1] is not None]
+    if labelled:  # excludes the grid in the same folder
+        files, labels = [match[0] for match in labelled], [int(match[1]) for match in labelled]
+    else:
+        files = [match[0] for match in own] if {*names} - {match[0] for match in own} == {"grid.png"} else names
+        labels = [-1] * len(files)
+    return FolderSource(folder, files, np.array(labels, np.int64), ())
 
 
 def to_picture(pixels: np.ndarray) -> Image.Image:
-    """uint8 (h, w, c) -> a picture in mode L for one channel, RGB for three."""
+    """Convert uint8 (h, w, c) to a Pillow image: mode L for one channel, RGB for three."""
     return Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
 
 
 def check_arrays(place: object, dtype: np.dtype, shape: tuple[int, ...], labels: np.ndarray | None) -> None:
-    """Raises InputError unless an array of this type and shape holds images, and labels one integer for each of them."""
+    """Raise InputError unless type and shape are those of images, and labels are one integer per image.
+
+    place: the path or name in error messages.
+    """
     if dtype != np.uint8 or len(shape) != 4 or shape[3] not in (1, 3) or 0 in shape:
         raise InputError(f"{place} holds images {dtype} {shape}; expected uint8 (n, h, w, c), c 1 or 3, none of them 0")
     if labels is not None and (labels.shape != shape[:1] or labels.dtype.kind not in "iu"):
@@ -166,7 +200,7 @@ def check_arrays(place: object, dtype: np.dtype, shape: tuple[int, ...], labels:
 
 
 def check_corrupt(place: object, corrupt: Mapping[str, str], limit: int) -> None:
-    """More corrupt files than the limit are an error that names the first few."""
+    """Raise InputError that names the first few corrupt files if there are more than `limit`."""
     if len(corrupt) > limit:
         first = "; ".join(f"{name} ({reason})" for name, reason in sorted(corrupt.items())[:3])
         raise InputError(f"{place} has {len(corrupt)} corrupt files, more than max_corrupt {limit}: {first}")
@@ -175,15 +209,18 @@ def check_corrupt(place: object, corrupt: Mapping[str, str], limit: int) -> None
 def read_image(
     file: Path | IO[bytes], most_pixels: int | None = None, formats: tuple[str, ...] | None = None
 ) -> Image.Image:
-    """Decode a file of any mode to L or RGB, upright. Transparent parts become white; 16 bits become 8.
+    """Decode an image file to mode L or RGB.
 
-    most_pixels: of width times height, looked up before anything is decoded. formats: None for all that Pillow knows.
+    EXIF rotation is applied, transparent parts become white, and 16 bits are reduced to 8.
+
+    most_pixels: the maximum of width times height, checked before decoding.
+    formats: names of the allowed formats; None for all that Pillow knows.
     """
     with Image.open(file, formats=formats) as image:
         if most_pixels is not None and image.width * image.height > most_pixels:
             raise Image.DecompressionBombError(f"more than {most_pixels} pixels")
         image.load()
-        with suppress(Exception):  # Pillow raises what it likes on odd EXIF; the pixels are whole
+        with suppress(Exception):  # invalid EXIF raises various errors in Pillow; the pixels are intact
             ImageOps.exif_transpose(image, in_place=True)
         if image.mode.startswith("I"):
             values = np.asarray(image).astype(np.int64)
@@ -192,7 +229,7 @@ def read_image(
             return Image.fromarray(((values * 255 + 32767) // 65535).astype(np.uint8))
         mode = "L" if image.mode in ("1", "L", "LA", "La") else "RGB"
         if image.has_transparency_data:
-            if image.mode == "La":  # Pillow knows the way back from premultiplied grey only to LA
+            if image.mode == "La":  # Pillow converts premultiplied grey only to LA
                 image = image.convert("LA")
             image = image.convert("RGBA")
             image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
@@ -200,7 +237,10 @@ def read_image(
 
 
 def _split_folder(folder: Path, split: str) -> Path:
-    """The sub-folder of a split if the folder has any (a folder of folders, so that a class may be called "train")."""
+    """Return the sub-folder of a split, or the folder itself if it has no splits.
+
+    A split has class folders in it, so a class may be called "train".
+    """
     present = {name: folder / name for names in _SPLITS.values() for name in names if _class_folders(folder / name)}
     for name in _SPLITS[split]:
         if name in present:
@@ -208,7 +248,7 @@ def _split_folder(folder: Path, split: str) -> Path:
     if present or split != "train":
         raise InputError(
             f"{folder} has no {' or '.join(_SPLITS[split])} folder of class folders for the {split} split; "
-            "point at the class folders themselves to use them whatever their split"
+            "pass the folder that contains the class folders to use it as it is"
         )
     return folder
 
@@ -218,8 +258,14 @@ def _class_folders(folder: Path) -> list[str]:
     return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
 
 
+def _images_in(folder: Path) -> list[str]:
+    """The names of the images that lie in the folder itself, sorted."""
+    images = (path for path in folder.iterdir() if path.suffix.lower() in _SUFFIXES and path.name[0] != ".")
+    return sorted(path.name for path in images if path.is_file())
+
+
 def _image_files(folder: Path, name: str) -> list[str]:
-    """Names relative to `folder`, with / between their parts, of the images at any depth below a class folder."""
+    """Return the sorted POSIX paths, relative to `folder`, of all images at any depth in a class folder."""
     found = []
     for place, _, files in os.walk(folder / name):
         relative = Path(place).relative_to(folder).as_posix()

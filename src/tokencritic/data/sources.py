@@ -1,4 +1,4 @@
-"""Opening an image source: a folder of class folders, idx files, CIFAR-10 in three forms, or an .npz of arrays."""
+"""Opening an image source: class folders, a folder of images, idx files, CIFAR-10 in three formats, or an .npz of arrays."""
 
 import gzip
 import hashlib
@@ -22,7 +22,7 @@ _IDX_DIMENSIONS = {"images": 3, "labels": 1}
 _FASHION_NAMES = (
     "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot",
 )  # fmt: skip
-# sha256 of the labels, without the header: the same whether the file was gzipped by one or another.
+# SHA-256 of the labels without the header, which does not depend on how the file was compressed.
 _FASHION_LABELS = (
     "657fbd221bfc9f4198cc14b5619cc33ec57c58dd0e47af4d99d6650759e869a7",
     "3d0e6c6ea990b53b6f8f500a41cac93881d981b315f84578b7d915342ade01e9",
@@ -30,17 +30,18 @@ _FASHION_LABELS = (
 
 _CIFAR_NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 _CIFAR_SUFFIXES = {"cifar-sheets": ".png", "cifar-batches-py": "", "cifar-batches-bin": ".bin"}
-_CIFAR_FOLDERS = ("", "package", "cifar-10-batches-py", "cifar-10-batches-bin")  # to which the archives unpack
+_CIFAR_FOLDERS = ("", "package", "cifar-10-batches-py", "cifar-10-batches-bin")  # folders of the unpacked archives
 _CIFAR_BATCHES = {"train": [f"data_batch_{number}" for number in range(1, 6)], "test": ["test_batch"]}
 _PIXELS = 32 * 32
 
 
 def open_source(path: str | Path, split: Split = "train", *, max_corrupt: int = 10) -> Source:
-    """Open what the path holds.
+    """Open the image source at a path.
 
-    path: a folder of class folders (with or without train and val folders above them), of idx files, of CIFAR-10 in any
-    of its forms, or an .npz file. A path that holds one set only is opened as "train".
-    max_corrupt: how many files that cannot be decoded are skipped before it is an error.
+    path: a folder of class folders, with or without train and val folders above them; a folder of images without classes;
+        a folder of idx files; a folder of CIFAR-10 in any of its formats; or an .npz file.
+    split: "train" for a path without splits.
+    max_corrupt: the maximum number of files that cannot be decoded before an error is raised.
     """
     path = Path(path)
     if split not in get_args(Split):
@@ -48,9 +49,9 @@ def open_source(path: str | Path, split: Split = "train", *, max_corrupt: int = 
     check_at_least(0, max_corrupt=max_corrupt)
     if path.is_file():
         if path.suffix != ".npz":
-            raise InputError(f"{path} is a file that is no .npz; expected an .npz or a folder of images")
+            raise InputError(f"{path} is not an .npz; expected an .npz or a folder of images")
         if split != "train":
-            raise InputError(f"{path} holds one set, opened as train; give the {split} set's own file instead")
+            raise InputError(f"split is {split}, but {path} has no splits; pass the file of the {split} split as train")
         return _open_npz(path, split)
     if not path.is_dir():
         raise InputError(f"{path} does not exist; expected an .npz or a folder of images")
@@ -62,17 +63,24 @@ def open_source(path: str | Path, split: Split = "train", *, max_corrupt: int = 
 
 
 def has_known_files(folder: Path) -> bool:
-    """Whether a folder holds a data set by the names of its files, so that it needs no class folders."""
+    """Return whether a folder has idx or CIFAR-10 files, so that it needs no class folders."""
     return bool(_find_idx(folder) or _find_cifar(folder))
 
 
 def _open_npz(file: Path, split: str) -> ArraySource:
-    """`images` or `arr_0`: uint8 (n, h, w[, c]); `labels` or `arr_1`: integers (n,); `class_names`: optional strings."""
+    """Open an .npz of arrays.
+
+    The arrays are `images` or `arr_0`, uint8 (n, h, w[, c]); `labels` or `arr_1`, integers (n,), which images without
+    classes do not have; and optionally `class_names`, strings.
+    """
     with arrays_of(file) as arrays:
-        images, labels = (_take(file, arrays, names) for names in (("images", "arr_0"), ("labels", "arr_1")))
+        images = _take(file, arrays, ("images", "arr_0"))
+        labels = arrays.get("labels", arrays.get("arr_1"))
         names = arrays.get("class_names")
     if names is not None and (names.ndim != 1 or names.dtype.kind != "U"):
         raise InputError(f"{file} holds class_names {names.dtype} {names.shape}; expected a list of strings")
+    if labels is None:
+        return ArraySource(images, None, (), "npz", split, str(file))
     class_names = _numbered_classes(labels) if names is None else tuple(names.tolist())
     return ArraySource(images, labels, class_names, "npz", split, str(file))
 
@@ -81,11 +89,11 @@ def _take(file: Path, arrays: Mapping[str, np.ndarray], names: tuple[str, str]) 
     for name in names:
         if name in arrays:
             return arrays[name]
-    raise InputError(f"{file} has no {' or '.join(names)}; it holds {', '.join(arrays) or 'nothing'}")
+    raise InputError(f"{file} has arrays {', '.join(arrays) or 'none'}; expected {' or '.join(names)}")
 
 
 def _find_idx(folder: Path) -> Path | None:
-    """Where the idx files lie: the folder itself, or its `raw` as other libraries leave it; None if they do not."""
+    """Return the folder of idx files: the folder itself, its `raw` as torchvision has it, or None."""
     for place in (folder, folder / "raw"):
         if any(_idx_file(place, split, "images") for split in _IDX_PREFIXES):
             return place
@@ -93,10 +101,10 @@ def _find_idx(folder: Path) -> Path | None:
 
 
 def _open_idx(folder: Path, split: str) -> ArraySource:
-    """MNIST and the sets published in its form.
+    """Open MNIST or a data set published in its format.
 
-    Fashion-MNIST gets its class names when the labels are exactly its own, or when the folder (the one above, if it
-    is called `raw`) has "fashion" in its name. Every other set gets "0", "1", ... up to the highest label of both splits.
+    Fashion-MNIST is recognised by its labels, or by "fashion" in the name of the folder (of its parent for `raw`). Its
+    classes have names. Those of any other data set are "0", "1", ... up to the highest label of both splits.
     """
     images, labels = (_read_idx(folder, split, what) for what in _IDX_DIMENSIONS)
     named = folder.resolve().parent if folder.name == "raw" else folder.resolve()
@@ -109,19 +117,19 @@ def _open_idx(folder: Path, split: str) -> ArraySource:
 
 
 def _idx_file(folder: Path, split: str, what: str) -> Path | None:
-    """The file with the usual name, with the name that some archives unpack to, or with either and .gz."""
+    """Return the file under its usual name or the name in some archives, each with or without .gz, or None."""
     stems = [f"{_IDX_PREFIXES[split]}-{what}{mark}idx{_IDX_DIMENSIONS[what]}-ubyte" for mark in "-."]
     files = [folder / f"{stem}{suffix}" for suffix in ("", ".gz") for stem in stems]
     return next((file for file in files if file.is_file()), None)
 
 
 def _read_idx(folder: Path, split: str, what: str) -> np.ndarray:
-    """One idx file of unsigned bytes."""
+    """Read one idx file of unsigned bytes."""
     dimensions = _IDX_DIMENSIONS[what]
     file = _idx_file(folder, split, what)
     if file is None:
         usual = f"{_IDX_PREFIXES[split]}-{what}-idx{dimensions}-ubyte"
-        raise InputError(f"{folder} has no {usual} (or .gz), which the {split} split needs")
+        raise InputError(f"{folder} has no {usual}; expected the file, or its .gz, for the {split} split")
     with reading(file, "a whole gzip file"):
         content = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
     magic, start = bytes([0, 0, 8, dimensions]), 4 + 4 * dimensions
@@ -129,12 +137,12 @@ def _read_idx(folder: Path, split: str, what: str) -> np.ndarray:
         raise InputError(f"{file} starts with {content[:4].hex() or 'nothing'}; expected {magic.hex()}, idx of {what}")
     shape = np.frombuffer(content[4:start].ljust(start - 4, b"\0"), ">u4").tolist()
     if len(content) != start + math.prod(shape):
-        raise InputError(f"{file} holds {len(content)} bytes; its header {shape} asks for {start + math.prod(shape)}")
+        raise InputError(f"{file} holds {len(content)} bytes; its header {shape} requires {start + math.prod(shape)}")
     return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
 
 
 def _find_cifar(folder: Path) -> tuple[Path, str] | None:
-    """Where the files lie, in the folder or in the sub-folder the archives unpack to, and their kind; or None."""
+    """Return the folder of CIFAR-10 files, which may be that of an unpacked archive, and their kind; or None."""
     for place in (folder / name for name in _CIFAR_FOLDERS):
         for kind, suffix in _CIFAR_SUFFIXES.items():
             if any((place / f"{batches[0]}{suffix}").is_file() for batches in _CIFAR_BATCHES.values()):
@@ -146,18 +154,18 @@ def _open_cifar(folder: Path, kind: str, split: str) -> ArraySource:
     batches = [_read_cifar(folder / f"{name}{_CIFAR_SUFFIXES[kind]}", kind) for name in _CIFAR_BATCHES[split]]
     images, labels = (np.concatenate(arrays) for arrays in zip(*batches, strict=True))
     if kind == "cifar-sheets":
-        file = folder / f"{split}_lables.json"  # the published package spells it so
+        file = folder / f"{split}_lables.json"  # spelled like this in the published package
         with reading(file, "a JSON list of labels"):
             labels = np.array(json.loads(file.read_bytes()))
     return ArraySource(images, labels, _CIFAR_NAMES, kind, split, str(folder))
 
 
 def _read_cifar(file: Path, kind: str) -> tuple[np.ndarray, np.ndarray]:
-    """Images (n, 32, 32, 3) and labels, of which a sheet has none. Batches hold a red, a green and a blue plane each."""
+    """Read images (n, 32, 32, 3) and labels (n,) of a file. A sheet has no labels."""
     if kind == "cifar-sheets":
         with reading(file, "a whole PNG"), Image.open(file) as sheet:
-            if sheet.width != _PIXELS or sheet.mode != "RGB":  # a row is an image
-                raise InputError(f"{file} is {sheet.mode}, {sheet.width} wide; a sheet is RGB, {_PIXELS} wide")
+            if sheet.width != _PIXELS or sheet.mode != "RGB":  # each row of a sheet is one image
+                raise InputError(f"{file} is {sheet.mode}, {sheet.width} wide; expected RGB, {_PIXELS} wide")
             return np.asarray(sheet).reshape(-1, 32, 32, 3), np.empty(0, np.int64)
     with reading(file, "a CIFAR-10 batch"):
         if kind == "cifar-batches-py":
@@ -174,6 +182,6 @@ def _read_cifar(file: Path, kind: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _numbered_classes(*labels: np.ndarray) -> tuple[str, ...]:
-    """Names for classes that have none: "0", "1", ... up to the highest label that occurs; what is no label counts not."""
+    """Return the names "0", "1", ... up to the highest label. Arrays that are not integers are ignored."""
     highest = max((int(some.max()) for some in labels if some.size and some.dtype.kind in "iu"), default=-1)
     return tuple(str(number) for number in range(highest + 1))

@@ -1,7 +1,7 @@
-"""Images to token arrays: in parallel, resumable, and the same bytes whatever the workers, ranks and interruptions.
+"""Tokenizing images to token arrays: parallel and resumable. Workers, ranks and interruptions do not change the result.
 
-The work is cut into fixed chunks. Each chunk is one file, written under `.chunks` in the folder, whole or not at all.
-A rank does those of its chunks that are not there yet; when all ranks are done, the first joins them.
+The work is split into fixed chunks. Each chunk is one file in the sub-folder `.chunks`, written atomically. A rank
+makes those of its chunks that do not exist yet. When all ranks have finished, the first rank joins the chunks.
 """
 
 import dataclasses
@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tokencritic.contracts import ImageTokenizer
 from tokencritic.data.npz import read_sealed, sealed
 from tokencritic.data.source import Source, check_corrupt
 from tokencritic.data.tokens import CROPS, FACTS, LABEL_TYPE, LABELS, TOKEN_TYPE, TOKENS, TokenArrays, read_facts
@@ -29,7 +30,6 @@ from tokencritic.distribution import ALONE, Ranks
 from tokencritic.errors import InputError, check_at_least, check_range
 from tokencritic.files import read_json, write_atomically
 from tokencritic.progress import Progress
-from tokencritic.tokenizers.tokenizer import Tokenizer
 
 CHUNKS = ".chunks"
 CHUNK_ROWS = 2048
@@ -37,15 +37,19 @@ CHUNK_ROWS = 2048
 
 @dataclass(frozen=True, eq=False)
 class TokenizeJob:
-    """The tokens of every image of a source, to be written to the folder `out`.
+    """A job that tokenizes every image of a source and writes token arrays to the folder `out`.
 
-    crops_per_image: how many rows each image has, each of a crop of its own. seed: of the random crops. workers: threads that
-    decode. Rows come in the source's order, first those of all first crops; a corrupt image leaves none. Workers, ranks and
-    interruptions do not change the result; another batch_size may, where a tokenizer rounds differently.
+    crops_per_image: the number of crops of each image. Each crop is one row.
+    seed: determines the random crops and flips.
+    workers: threads that decode images.
+
+    Rows are in the order of the source: the first crops of all images, then the second crops, and so on. Corrupt images
+    have no rows. Workers, ranks and interruptions do not change the result. The batch size may change it through
+    rounding.
     """
 
     source: Source
-    tokenizer: Tokenizer
+    tokenizer: ImageTokenizer
     out: Path
     preprocess: Preprocess
     crops_per_image: int = 1
@@ -59,7 +63,11 @@ class TokenizeJob:
             raise InputError(f"codebook_size is {size}; token arrays hold at most {2**16}")
 
     def run(self, ranks: Ranks = ALONE, progress: bool = True) -> TokenArrays:
-        """Write the tokens, or resume an interrupted run. ranks: they share the chunks and the folder."""
+        """Write the tokens, or resume an interrupted run.
+
+        ranks: the processes that share the work and the folder.
+        progress: whether to show a progress bar.
+        """
         if ranks.told_by_first(self._prepare):
             mine = range(ranks.rank, len(self.chunks), ranks.size)
             missing = [number for number in mine if not read_sealed(self._file(number))]
@@ -72,19 +80,19 @@ class TokenizeJob:
 
     @cached_property
     def chunks(self) -> list[tuple[int, range]]:
-        """The number of the crop and the examples of each chunk."""
+        """The crop number and the range of examples of each chunk."""
         numbers = range(len(self.source))
         parts = [numbers[start : start + CHUNK_ROWS] for start in numbers[::CHUNK_ROWS]]
         return [(crop, part) for crop in range(self.crops_per_image) for part in parts]
 
     @cached_property
     def settings(self) -> dict[str, Any]:
-        """All that decides the result, as it stands in the JSON."""
+        """Everything that determines the result, as stored in tokens.json."""
         return {
             "format": 1,
             "tokenizer_fingerprint": self.tokenizer.fingerprint(),
             "codebook_size": self.tokenizer.codebook_size,
-            "grid": list(self.tokenizer.grid),
+            "grid": list(self.tokenizer.layout),
             "preprocess": dataclasses.asdict(self.preprocess),
             CROPS: self.crops_per_image,
             "seed": self.seed,
@@ -93,16 +101,16 @@ class TokenizeJob:
         }
 
     def _prepare(self) -> bool:
-        """Whether there is work left. Raises InputError if an earlier run left tokens of other settings."""
+        """Return whether work is left. Raises InputError if the folder has tokens with other settings."""
         finished, file = read_facts(self.out), self.out / CHUNKS / "settings.json"
         there = finished or (read_json(file) if file.is_file() else None)
         if there is None:
             _write(file, lambda opened: opened.write(_as_json(self.settings)))
             return True
-        now = json.loads(_as_json(self.settings))  # tuples become lists, as in the file
+        now = json.loads(_as_json(self.settings))  # converts tuples to lists, as in the file
         if other := [name for name in now if there.get(name) != now[name]]:
-            values = f"{json.dumps(there.get(other[0])):.200} there, {json.dumps(now[other[0]]):.200} now"
-            different = f"{self.out} holds tokens made with another {', '.join(other)} ({values})"
+            values = f"{json.dumps(there.get(other[0])):.200}, expected {json.dumps(now[other[0]]):.200}"
+            different = f"{self.out} holds tokens with different {', '.join(other)} ({values})"
             raise InputError(f"{different}; choose another folder")
         return finished is None
 
@@ -111,7 +119,7 @@ class TokenizeJob:
         return [examples[start : start + self.batch_size] for start in range(0, len(examples), self.batch_size)]
 
     def _make(self, numbers: list[int], progress: Progress) -> None:
-        """Write the chunks of these numbers. Workers decode ahead, across chunks, while this thread encodes."""
+        """Make and write the chunks with these numbers. Workers decode ahead while this thread encodes."""
         batches = ((number, batch) for number in numbers for batch in self._batches(number))
         waiting: deque[Future[tuple[Tensor, np.ndarray, dict[str, str]]]] = deque()
         with ThreadPoolExecutor(self.workers) as pool:
@@ -133,7 +141,10 @@ class TokenizeJob:
                 _write(self._file(number), lambda opened, arrays=arrays: opened.write(sealed(arrays)))
 
     def _decode(self, number: int, batch: range) -> tuple[Tensor, np.ndarray, dict[str, str]]:
-        """Read and crop: uint8 (b, c, h, w), labels (b,), and the corrupt examples, which leave no row. Runs in a worker."""
+        """Read and preprocess a batch in a worker.
+
+        Returns images uint8 (b, c, h, w), labels (b,), and the reasons of corrupt examples by name. These have no row.
+        """
         source, kept = self.source, list(batch)
         if source.images is not None:
             images = source.images[batch.start : batch.stop]
@@ -146,11 +157,11 @@ class TokenizeJob:
 
     @torch.inference_mode()
     def _encode(self, pixels: Tensor) -> np.ndarray:
-        """uint8 (b, c, h, w) -> int64 (b, n)."""
+        """Tokenize a batch: uint8 (b, c, h, w) -> int64 (b, n)."""
         shape = (len(pixels), self.tokenizer.num_tokens)
         tokens = self.tokenizer.encode(to_float(pixels.to(self.tokenizer.device)))
         if tokens.shape != shape:
-            raise InputError(f"tokenizer gives tokens {tuple(tokens.shape)}; its grid promises {shape}")
+            raise InputError(f"tokenizer gives tokens {tuple(tokens.shape)}; expected {shape}")
         check_range("the tokenizer's output", tokens, self.tokenizer.codebook_size)
         return tokens.cpu().numpy()
 
@@ -159,13 +170,16 @@ class TokenizeJob:
         labels, corrupt = [], {}
 
         def write_tokens(opened: BinaryIO) -> None:
-            """Chunk by chunk: all may not fit into memory. NumPy pads its header, so that any number of rows fits in."""
+            """Write chunk by chunk, because all tokens may not fit into memory.
+
+            The header is rewritten at the end. NumPy pads it, so that any number of rows fits.
+            """
             header = {"descr": np.lib.format.dtype_to_descr(TOKEN_TYPE), "fortran_order": False}
             np.lib.format.write_array_header_1_0(opened, header | {"shape": (0, self.tokenizer.num_tokens)})
             for number in range(len(self.chunks)):
                 chunk = read_sealed(self._file(number))
                 if not chunk:
-                    raise InputError(f"{self._file(number)} is damaged; run the same command again to make it anew")
+                    raise InputError(f"{self._file(number)} is damaged; rerun the command to make it again")
                 opened.write(chunk["tokens"].tobytes())
                 labels.append(chunk["labels"])
                 corrupt.update(json.loads(chunk["corrupt"].tobytes()))
@@ -174,12 +188,12 @@ class TokenizeJob:
             np.lib.format.write_array_header_1_0(opened, header | {"shape": shape})
             check_corrupt("source", corrupt, self.source.max_corrupt)
             if shape[0] == 0:
-                raise InputError("source holds no image that can be decoded; there is nothing to write")
+                raise InputError("source holds no image that can be decoded; expected at least one")
 
         _write(self.out / TOKENS, write_tokens)
         _write(self.out / LABELS, lambda opened: np.save(opened, np.concatenate(labels)))
         facts = self.settings | {"rows": sum(map(len, labels)), "corrupt": dict(sorted(corrupt.items()))}
-        # Last: it says that the others are whole.
+        # Written last: it marks the other files as complete.
         _write(self.out / FACTS, lambda opened: opened.write(_as_json(facts)))
         shutil.rmtree(self.out / CHUNKS, ignore_errors=True)
 
@@ -192,7 +206,7 @@ def _as_json(value: object) -> bytes:
 
 
 def _write(file: Path, write: Callable[[BinaryIO], object]) -> None:
-    """Write atomically, and surely on the disk before the file gets its name."""
+    """Write a file atomically, and flush it to the disk before it gets its name."""
 
     def write_to(path: Path) -> None:
         with path.open("wb") as opened:

@@ -1,7 +1,10 @@
-"""Token arrays: a folder with `tokens.npy`, `labels.npy` and `tokens.json`, memory-mapped.
+"""Token arrays: a memory-mapped folder with `tokens.npy`, `labels.npy` and `tokens.json`.
 
-tokens.npy: uint16 (rows, n). labels.npy: int32 (rows,). tokens.json: what made them; it is written last, so a folder
-without it is not whole. Packed, all three are in one compressed `tokens.npz`, which a model folder may bring along.
+tokens.npy: uint16 (rows, n).
+labels.npy: int32 (rows,).
+tokens.json: how the tokens were made. It is written last, so a folder without it is incomplete.
+
+Packed tokens are all three in one compressed `tokens.npz`. A model folder may include such a file.
 """
 
 import json
@@ -23,14 +26,17 @@ PACKED = "tokens.npz"
 
 TOKEN_TYPE = np.dtype("<u2")
 LABEL_TYPE = np.dtype("<i4")
-CROPS = "passes"  # the stored name of how many rows each image has
+CROPS = "passes"  # the key of the number of crops per image in tokens.json
 
 
 @dataclass(frozen=True, eq=False)
 class TokenArrays:
-    """Tokenized images. tokens: uint16 (rows, n), below `codebook_size`. labels: int32 (rows,), below the class count.
+    """Tokenized images.
 
-    facts: the whole JSON, with the crop policy, the counts and the facts of the image source.
+    tokens: uint16 (rows, n) in [0, codebook_size).
+    labels: int32 (rows,) in [0, len(class_names)); -1 for images without classes, which have no class_names.
+    grid: (height, width) of the tokens.
+    facts: the content of tokens.json, including the crops, the counts and the image source.
     """
 
     tokens: np.ndarray
@@ -46,36 +52,38 @@ class TokenArrays:
 
     @property
     def num_images(self) -> int:
-        """How many different images there are: each has as many rows as crops were made of it."""
+        """The number of distinct images. Each image has one row per crop."""
         return len(self) // self.facts.get(CROPS, 1)
 
     @classmethod
     def open(cls, place: str | Path, tokenizer_fingerprint: str | None = None) -> Self:
-        """Map a folder written by `tokenize`, or read packed tokens: of the file, or of the model that brings it.
+        """Open a folder written by `tokenize`, or packed tokens.
 
-        tokenizer_fingerprint: that of the model's tokenizer, which must agree.
+        place: a folder of token arrays, a file of packed tokens, or a model that includes them.
+        tokenizer_fingerprint: the fingerprint of the tokenizer in use; must match that of the tokens.
         """
         place = Path(place_of(place))
         facts, ((tokens_file, tokens), (labels_file, labels)) = _read(place)
         made_with = facts["tokenizer_fingerprint"]
         if tokenizer_fingerprint is not None and tokenizer_fingerprint != made_with:
             raise InputError(
-                f"{place} was made with tokenizer {made_with[:16]}, and this tokenizer is "
-                f"{tokenizer_fingerprint[:16]}; tokenize the images with this one"
+                f"{place} was made with tokenizer {made_with[:16]}; expected {tokenizer_fingerprint[:16]}; "
+                "tokenize the images again"
             )
         names, size, (height, width) = tuple(facts["class_names"]), facts["codebook_size"], facts["grid"]
         _check(tokens_file, tokens, TOKEN_TYPE, (facts["rows"], height * width), size)
-        _check(labels_file, labels, LABEL_TYPE, (facts["rows"],), len(names))
+        # Without classes they are -1.
+        _check(labels_file, labels if names else labels + 1, LABEL_TYPE, (facts["rows"],), len(names) or 1)
         return cls(tokens, np.array(labels), made_with, size, (height, width), names, facts)
 
     def pack(self, file: Path) -> None:
-        """Write them as one compressed file, whole or not at all."""
+        """Write the arrays and facts to one compressed file atomically."""
         facts = np.frombuffer(json.dumps(self.facts).encode(), np.uint8)
         write_arrays(file, {"tokens": self.tokens, "labels": self.labels, "facts": facts})
 
 
 def read_facts(folder: Path) -> dict[str, Any] | None:
-    """The JSON of a token folder, checked; None where there is none."""
+    """Read and check tokens.json of a folder. Returns None if the file does not exist."""
     file = folder / FACTS
     return _check_facts(file, read_json(file)) if file.is_file() else None
 
@@ -84,24 +92,24 @@ def _check_facts(file: Path, facts: Any) -> dict[str, Any]:
     kinds = {"tokenizer_fingerprint": str, "codebook_size": int, "grid": list, "class_names": list, "rows": int}
     for name, kind in kinds.items():
         if not isinstance(facts, dict) or not isinstance(facts.get(name), kind):
-            raise InputError(f"{file} has no {name} of type {kind.__name__}; expected a file that tokenizing wrote")
+            raise InputError(f"{file} has no {name} of type {kind.__name__}; expected a file that `tokenize` wrote")
     if len(facts["grid"]) != 2 or not all(isinstance(side, int) and side > 0 for side in facts["grid"]):
         raise InputError(f"{file} has grid {facts['grid']}; expected [height, width]")
     return facts
 
 
 def _read(place: Path) -> tuple[dict[str, Any], list[tuple[Path, np.ndarray]]]:
-    """The facts; and tokens and labels, each with its file. The arrays of a folder stay on disk."""
+    """Read the facts, and tokens and labels with the file of each. The arrays of a folder are memory-mapped."""
     packed = place if place.suffix == ".npz" else place / PACKED
     if packed.is_file():
         with arrays_of(packed) as arrays:
             if not {"facts", "tokens", "labels"} <= set(arrays):
-                raise InputError(f"{packed} holds no packed tokens; expected those, or a folder that `tokenize` wrote")
+                raise InputError(f"{packed} holds no packed tokens; expected facts, tokens and labels in an .npz")
             facts = _check_facts(packed, json.loads(arrays["facts"].tobytes()))
             return facts, [(packed, arrays["tokens"]), (packed, arrays["labels"])]
     facts, found = read_facts(place), []
     if facts is None:
-        raise InputError(f"{place} has no {FACTS}; expected a folder that tokenizing has finished")
+        raise InputError(f"{place} has no {FACTS}; expected a folder that `tokenize` has completed")
     for file in (place / TOKENS, place / LABELS):
         with reading(file, "a whole .npy file"):
             found.append((file, np.load(file, mmap_mode="r", allow_pickle=False)))
@@ -110,5 +118,5 @@ def _read(place: Path) -> tuple[dict[str, Any], list[tuple[Path, np.ndarray]]]:
 
 def _check(file: Path, array: np.ndarray, dtype: np.dtype, shape: tuple[int, ...], limit: int) -> None:
     if array.dtype != dtype or array.shape != shape:
-        raise InputError(f"{file} holds {array.dtype} {array.shape}; the {FACTS} beside it says {dtype} {shape}")
+        raise InputError(f"{file} holds {array.dtype} {array.shape}; expected {dtype} {shape} by its {FACTS}")
     check_range(str(file), array, limit)

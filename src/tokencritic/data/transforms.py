@@ -1,4 +1,4 @@
-"""From images as they come to pixels as a tokenizer takes them, one size and number of channels; batches for training."""
+"""Cropping, resizing and flipping of images to the size and channels of a tokenizer; image batches for training."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -18,18 +18,22 @@ from tokencritic.randomness import crop_uniforms
 Crop = Literal["center", "random"]
 Images = Sequence[Image.Image] | np.ndarray
 
-# Boxes tried before the middle of the image is taken. Of an image's 24 uniforms each box takes two, its place two, one is spare
-# and the very last flips.
+# The number of random boxes tried before a central box is used. Of the 24 uniforms of an image, the first 20 give the
+# areas and aspect ratios of the boxes, the next 2 the position, and the last one the flip.
 _ATTEMPTS = 10
 
 
 @dataclass(frozen=True)
 class Preprocess:
-    """Crop, resize and perhaps mirror.
+    """Preprocessing of images: crop, resize and flip.
 
-    size: height and width wanted. channels: 1 (grey) or 3. crop: "center" resizes the short side and cuts out the middle;
-    "random" resizes a box of a random area (a share of the image in `scale`) and shape (width / height in `ratio`).
-    flip: mirror each image with probability 1/2. All chance is a pure function of (seed, crop_number, index).
+    size: height and width of the result.
+    channels: 1 (grey) or 3.
+    crop: "center" resizes the short side and takes the central square. "random" resizes a box whose share of the area
+    is in `scale` and whose aspect ratio (width / height) is in `ratio`.
+    flip: mirror each image with probability 1/2.
+
+    All randomness is a pure function of (seed, crop_number, index).
     """
 
     size: int
@@ -49,10 +53,14 @@ class Preprocess:
     def batch(
         self, images: Images, indices: Sequence[int] | np.ndarray, *, seed: int = 0, crop_number: int = 0
     ) -> Tensor:
-        """Several images, or one array uint8 (b, h, w, c) -> uint8 (b, c, size, size). indices: the examples' numbers."""
+        """Preprocess a batch of images. Returns uint8 (b, c, size, size).
+
+        images: a sequence of Pillow images, or one array uint8 (b, h, w, c).
+        indices: (b,), the index of each image in its source.
+        """
         draws = crop_uniforms(indices, seed, crop_number)
         fitting = [(self.size, self.size, channels) for channels in (1, self.channels)]
-        # What needs no resampling and no weighing of colours is handled as a whole.
+        # Images that need neither a resize nor a conversion to grey are processed as one array.
         if self.crop == "center" and isinstance(images, np.ndarray) and images.shape[1:] in fitting:
             pixels = images if images.shape[3] == self.channels else np.repeat(images, self.channels, axis=3)
         else:
@@ -73,17 +81,20 @@ class Preprocess:
             resized = [image.resize((self.size, self.size), Image.Resampling.BICUBIC) for image in cropped]
         else:
             resized = [center_crop(image, self.size) for image in images]
-        content = b"".join(image.convert(mode).tobytes() for image in resized)  # faster than an array of each
+        content = b"".join(image.convert(mode).tobytes() for image in resized)  # faster than stacking arrays
         return np.frombuffer(content, np.uint8).reshape(-1, self.size, self.size, self.channels)
 
 
 def to_float(pixels: Tensor) -> Tensor:
-    """uint8 of any shape -> float32 in [0, 1]."""
+    """Convert uint8 of any shape to float32 in [0, 1]."""
     return pixels.float().div_(255)
 
 
 def center_crop(image: Image.Image, size: int) -> Image.Image:
-    """The middle square, its side resized to `size`, as in ADM: halved by box filter as often as possible, then bicubic."""
+    """Resize the short side to `size` and take the central square.
+
+    As in ADM, the image is first halved with a box filter as often as possible, then resized with a bicubic filter.
+    """
     while min(image.size) >= 2 * size:
         image = image.resize((image.width // 2, image.height // 2), Image.Resampling.BOX)
     factor = size / min(image.size)
@@ -97,9 +108,13 @@ def center_crop(image: Image.Image, size: int) -> Image.Image:
 def random_boxes(
     sizes: np.ndarray, draws: np.ndarray, scale: tuple[float, float], ratio: tuple[float, float]
 ) -> np.ndarray:
-    """The box of a random resized crop: the first of ten random ones that fits, else the largest allowed in the middle.
+    """Sample the box of a random resized crop: the first of ten random boxes that fits, else the largest central box.
 
-    sizes: (b, 2) widths and heights. draws: (b, 24) uniforms. Returns (b, 4) integers left, top, right, bottom.
+    sizes: (b, 2), width and height of each image.
+    draws: (b, 24), uniforms of each image.
+    scale, ratio: ranges of the share of the area and of the aspect ratio.
+
+    Returns (b, 4) int64: left, top, right, bottom.
     """
     low, high = np.log(ratio)
     # fmt: off
@@ -120,9 +135,9 @@ def random_boxes(
 
 
 class ImageBatches:
-    """Call with rows (the numbers of examples) and a step, get images cropped and flipped anew for that step.
+    """Batches of images for training: a callable from rows and a step to images with random crops and flips.
 
-    A file that cannot be decoded is replaced by the next one after it that can, whatever else is in the batch.
+    A file that cannot be decoded is replaced by the next one in the source that can.
     """
 
     def __init__(self, source: Source, preprocess: Preprocess, seed: int = 0, workers: int = 4) -> None:
@@ -134,11 +149,15 @@ class ImageBatches:
         return len(self.source)
 
     def __call__(self, rows: Tensor, step: int | None) -> Tensor:
-        """rows: (b,) int64. step: None for the middle of each image, unflipped. Returns float (b, c, h, w) in [0, 1]."""
+        """Return images: float (b, c, h, w) in [0, 1].
+
+        rows: (b,) int64, indices into the source.
+        step: determines crops and flips. None gives the center crop without a flip.
+        """
         return self.labelled(rows, step)[0]
 
     def labelled(self, rows: Tensor, step: int | None) -> tuple[Tensor, Tensor]:
-        """As a call, with the labels: (b,) int64."""
+        """Return the images of `__call__` and their labels (b,) int64."""
         indices = rows.cpu().numpy()
         if self.source.images is not None:
             images, labels = self.source.images[indices], self.source.labels[indices]
@@ -149,7 +168,7 @@ class ImageBatches:
         return to_float(pixels), torch.from_numpy(np.asarray(labels, np.int64))
 
     def facts(self) -> dict[str, Any]:
-        """What decides the images, as JSON values: where they come from and how they are cropped."""
+        """Return what determines the images, as JSON values: the source and the preprocessing."""
         return {"source": self.source.describe(), "preprocess": dataclasses.asdict(self.preprocess)}
 
     def _whole(self, row: int) -> tuple[Image.Image, int]:
@@ -157,4 +176,4 @@ class ImageBatches:
             example = self.source[place % len(self.source)]
             if example is not None:
                 return example
-        raise InputError(f"no image of the source can be decoded; the first is {self.source.name(row)}")
+        raise InputError(f"no image of the source can be decoded, such as {self.source.name(row)}; expected one")

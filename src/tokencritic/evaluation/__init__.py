@@ -1,1 +1,1 @@
-"""How good generated images are: features, metrics, tuning and diagnosis."""
+"""Evaluation of generated images: features, metrics, tuning and diagnosis."""

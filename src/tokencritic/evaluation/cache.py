@@ -1,7 +1,7 @@
-"""What was computed before: arrays on disk, in chunks of rows, under a hash of all that decides them.
+"""A cache of arrays on disk, stored in chunks of rows under a hash of everything that determines them.
 
-A row depends on its number and on those facts alone, not on how many rows there are. So a larger evaluation reuses a smaller
-one, an interrupted one resumes at its last chunk, and ranks fill one folder together.
+A row depends only on its index and on the hashed facts, not on the number of rows. Therefore a larger evaluation reuses
+a smaller one, an interrupted one resumes at its last chunk, and several ranks can fill one folder.
 """
 
 import hashlib
@@ -26,28 +26,29 @@ ChunkArrays = dict[str, np.ndarray]
 
 
 def cache_folder(named: str | None = None) -> Path:
-    """The named folder, else that of the variable TOKENCRITIC_CACHE, else `token-critic` in the user's cache folder."""
+    """Return the cache folder: `named`, else $TOKENCRITIC_CACHE, else `token-critic` in the user's cache folder."""
     if named := named or os.environ.get("TOKENCRITIC_CACHE"):
         return Path(named).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "token-critic"
 
 
 def file_digest(file: Path) -> str:
-    """The SHA-256 of a file, in hex."""
+    """Return the SHA-256 of a file in hexadecimal."""
     with file.open("rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def chunk_ranges(count: int) -> list[range]:
-    """The rows of each chunk of `count` rows."""
+    """Split `count` rows into the row ranges of their chunks."""
     return [range(start, min(start + CHUNK_ROWS, count)) for start in range(0, count, CHUNK_ROWS)]
 
 
 @dataclass(frozen=True)
 class Chunks:
-    """The first `count` rows in the chunk files of one folder: an .npz each, whose arrays have one entry per row.
+    """The first `count` rows of cached arrays, stored in one folder with one .npz file per chunk.
 
-    Chunks are named by the range of their rows, which begins at a multiple of `CHUNK_ROWS`; only the last one is shorter.
+    Each array of a chunk has one entry per row. A chunk is identified by its range of rows, which starts at a multiple
+    of `CHUNK_ROWS`. Only the last chunk may be shorter than `CHUNK_ROWS`.
     """
 
     folder: Path
@@ -58,7 +59,11 @@ class Chunks:
 
     @classmethod
     def open(cls, cache: Path, kind: str, facts: Mapping[str, Any], count: int) -> Self:
-        """The folder of what has these facts, made if it does not exist, with the facts in it for people to read."""
+        """Open the cache folder for these facts and create it if needed.
+
+        kind: the name of the parent folder, such as "features".
+        facts: JSON values; their hash names the folder. `facts.json` in the folder records them for people to read.
+        """
         key = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
         folder = cache / kind / key
         if not (file := folder / "facts.json").is_file():
@@ -66,7 +71,7 @@ class Chunks:
         return cls(folder, count)
 
     def stream(self, name: str) -> Iterator[Tensor]:
-        """One of the arrays, chunk by chunk, all of which must be on disk: memory for one of them at a time."""
+        """Yield one of the arrays chunk by chunk. All chunks must be on disk; one at a time is in memory."""
         for number, rows in enumerate(chunk_ranges(self.count)):
             values = self.read(rows).get(name, np.empty(0))
             if len(values) < len(rows):
@@ -75,15 +80,15 @@ class Chunks:
             yield torch.from_numpy(values)
 
     def whole(self, name: str) -> Tensor:
-        """All rows of one of the arrays, in memory."""
+        """Return all rows of one of the arrays."""
         return torch.cat(list(self.stream(name)))
 
     def read(self, rows: range) -> ChunkArrays:
-        """The arrays of these rows, as far as they are on disk; none if the file does not exist or is damaged."""
+        """Return the arrays of these rows, as far as they are on disk; empty if the file is missing or damaged."""
         return {name: values[: len(rows)] for name, values in read_sealed(self._file(rows)).items()}
 
     def complete(self, rows: range, make: Callable[[range], ChunkArrays]) -> ChunkArrays:
-        """The arrays of these rows: from disk, and those that are missing made now and written."""
+        """Return the arrays of these rows. `make` computes the rows that are not on disk, which are then written."""
         arrays = self.read(rows)
         if missing := rows[num_rows(arrays) :]:
             made = make(missing)
@@ -97,5 +102,5 @@ class Chunks:
 
 
 def num_rows(arrays: ChunkArrays) -> int:
-    """How many rows a chunk has on disk."""
+    """Return the number of rows in the arrays of a chunk."""
     return len(next(iter(arrays.values()), ()))

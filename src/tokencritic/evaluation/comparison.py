@@ -1,4 +1,4 @@
-"""The paper's tables for one model: baseline, critic and its control, refinement and rejection, each with what it costs."""
+"""The paper's tables for one model: baseline, critic, control, refinement and rejection, each with its cost."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
@@ -10,13 +10,18 @@ from tokencritic.evaluation.report import explain, number, settings_text, table
 from tokencritic.evaluation.samples import Refinement, SampleSets
 from tokencritic.evaluation.search import row_of
 from tokencritic.pipeline import TokenCriticPipeline
+from tokencritic.sampling.model_settings import REFINING, Spent, Tuned
 from tokencritic.sampling.samplers import SAMPLERS
-from tokencritic.sampling.settings import REFINEMENT_RATIO, REFINING, SamplingSettings, Spent, Tuned
+from tokencritic.sampling.settings import REFINEMENT_RATIO, SamplingSettings
 
 
 @dataclass(frozen=True)
 class Line:
-    """One row of the comparison: how its images are made. tuned: in words, whether tuning found its settings."""
+    """One row of the comparison before evaluation.
+
+    tuned: whether the settings were tuned, in words.
+    refinement: None for images that are not refined.
+    """
 
     name: str
     settings: SamplingSettings
@@ -26,7 +31,10 @@ class Line:
 
 @dataclass(frozen=True)
 class Compared:
-    """A line with its numbers. row: all of it, flat."""
+    """One row of the comparison after evaluation.
+
+    row: name, settings, cost and metrics in one flat dictionary.
+    """
 
     line: Line
     row: dict[str, Any]
@@ -34,11 +42,14 @@ class Compared:
 
 
 def comparison_lines(pipe: TokenCriticPipeline, steps: int, candidates: Sequence[int] = ()) -> list[Line]:
-    """MaskGIT at T and 2T steps, the other samplers at T, MaskGIT refined by the critic and, as its control, at random, and
-    MaskGIT and the critic with rejection.
+    """Return the lines of the paper's protocol.
 
-    Lines that need a part which the model lacks are left out. Settings are those that tuning found, where it was run.
-    steps: T. candidates: of rejection; the paper's acceptance rates of 20 % and 10 % are 5 and 10.
+    The lines are MaskGIT at T and 2T steps, the other samplers at T, MaskGIT refined by the critic and, as its
+    control, at random, and MaskGIT and the critic with rejection. Lines that need a missing part are left out. Tuned
+    settings are used where they exist.
+
+    steps: T.
+    candidates: numbers of candidates for rejection. The paper's acceptance rates of 20 % and 10 % are 5 and 10.
     """
     once, twice = (
         _lines(pipe, lambda settings, count=count: pipe.sampling.opened(dataclasses.replace(settings, steps=count)))
@@ -62,9 +73,12 @@ def comparison_lines(pipe: TokenCriticPipeline, steps: int, candidates: Sequence
 
 
 def lines_at_nfe(pipe: TokenCriticPipeline, nfe: Sequence[float], spent: Spent | None = None) -> list[Line]:
-    """The samplers at equal NFE, each with the settings that tuning found nearest to it. spent: see `ModelSettings.fitted`.
+    """Return the lines of all samplers at equal NFE, each with the settings tuned at the nearest NFE.
 
-    The paper's Table 1 has equal steps, at which the critic takes twice the evaluations.
+    nfe: the budgets, one group of lines for each.
+    spent: what the budget limits in place of NFE, see `ModelSettings.fitted`.
+
+    The paper's Table 1 compares at equal steps, where the critic needs twice the network evaluations.
     """
     at_each = (_lines(pipe, lambda one, count=count: pipe.sampling.fitted(one, count, spent), count) for count in nfe)
     return [line for lines in at_each for line in lines.values()]
@@ -73,9 +87,10 @@ def lines_at_nfe(pipe: TokenCriticPipeline, nfe: Sequence[float], spent: Spent |
 def _lines(
     pipe: TokenCriticPipeline, fit: Callable[[SamplingSettings], SamplingSettings], nfe: float | None = None
 ) -> dict[str, Line]:
-    """A line for each sampler that is compared, by its name, if the model has its critic; the control, if it has any.
+    """Return one line per sampler, by name. Samplers whose critic is missing are left out.
 
-    fit: gives settings their steps. nfe: at which tuning is looked up; None is that of the model's own settings.
+    fit: sets the number of steps.
+    nfe: the NFE at which tuned settings are looked up; None for that of the fitted settings.
     """
     lines: dict[str, Line] = {}
     for row in sorted(SAMPLERS.values(), key=lambda row: row.revokes):  # the baselines first
@@ -100,18 +115,18 @@ def _lines(
 
 
 def _worth(found: Tuned | None, pipe: TokenCriticPipeline, nfe: int) -> str:
-    """In words, whether settings are tuned for this very model at this NFE."""
+    """Describe whether settings were tuned for this model and this NFE."""
     if found is None:
         return "not tuned"
     for name, tuned_for in found.models.items():
         part = pipe.parts.get(name)
-        if part is None or part.identity() != tuned_for:
+        if part is None or part.fingerprint() != tuned_for:
             return f"tuned for another {name}"
     return "tuned" if found.nfe == nfe else f"tuned at {found.nfe} NFE"
 
 
 def compare(sets: SampleSets, meter: Meter, lines: Sequence[Line]) -> Iterator[Compared]:
-    """Measure every line alike, one after the other."""
+    """Evaluate all lines, one after the other, with the same seeds, features and reference."""
     for place, line in enumerate(lines):
         samples = sets.of(line.settings, line.refinement)
         found = meter(samples, f"{line.name} ({place + 1} of {len(lines)})")
@@ -120,7 +135,7 @@ def compare(sets: SampleSets, meter: Meter, lines: Sequence[Line]) -> Iterator[C
 
 
 def comparison_text(done: Sequence[Compared]) -> str:
-    """The table of NFE, time and metrics, between what it was measured with and the settings of its samplers."""
+    """Format the comparison as Markdown: what was evaluated, the table of cost and metrics, the settings used."""
     first = done[0].evaluation
     made: dict[str, Any] = first.facts["images"]
     over = "; ".join(sorted({metric.std_over for metric in first.metrics.values() if metric.std_over}))
@@ -139,6 +154,6 @@ def comparison_text(done: Sequence[Compared]) -> str:
     ]
     if len({one.line.tuned.startswith("tuned") for one in plain}) > 1:
         used.append(
-            "Not all samplers are tuned, which favours those that are: run `token-critic tune --keep_defaults` for the others."
+            "Not all samplers are tuned; run `token-critic tune --keep_defaults` on the others for a fair comparison."
         )
     return "\n".join([*about, "", shown, "", *used])

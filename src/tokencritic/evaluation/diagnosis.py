@@ -1,9 +1,9 @@
-"""What a critic says of held-out images whose tokens were partly resampled, and what becomes of tokens while sampling.
+"""Diagnosis of a critic on held-out images, and of what its choices change during sampling.
 
-Held-out images are masked, filled in and judged exactly as in critic training, so all numbers are those that training works on.
+Held-out images are masked, filled in and scored exactly as in critic training, so the numbers match those of training.
 
-While sampling, a score is always the critic's own, without selection noise, also where another scorer chooses. A low score
-tends to rise by chance alone. So compare what becomes of re-masked tokens with what becomes of the others.
+During sampling, scores are always the critic's, without selection noise, even where another scorer selects the tokens.
+Low scores tend to rise by regression to the mean. Compare the re-masked tokens with the other groups for this reason.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tokencritic.contracts import Proposal, evaluating
+from tokencritic.contracts import evaluating
 from tokencritic.data.order import hold_out, spaced
 from tokencritic.data.tokens import TokenArrays
 from tokencritic.errors import InputError, check_at_least
@@ -22,23 +22,25 @@ from tokencritic.progress import Progress
 from tokencritic.sampling.scorers import CriticScorer
 from tokencritic.sampling.settings import SamplingSettings, Temperature
 from tokencritic.sampling.trace import Trace, TraceStep
+from tokencritic.scoring import Proposal
 from tokencritic.training.losses import critic_auc, critic_auc_within_image, critic_loss
 from tokencritic.training.token_tasks import read_rows
 
 RATIO_BINS = 4
 SCORE_BINS = 20
 CALIBRATION_BINS = 10
-# Of the tokens at a step: visible and hidden now; just sampled and hidden again; the others, which stay or become visible.
+# The tokens of a step: visible before and hidden now; just sampled and hidden again; visible after the step.
 GROUPS = ("remasked", "resampled", "kept")
 _OUTCOMES = ("per_image", "same", "higher", "gain")
 
 
 class Judged(NamedTuple):
-    """Images as a critic judged them. All are (b, n), on the CPU.
+    """Partly resampled images with the critic's logits. All tensors are (b, n) on the CPU.
 
-    logits: float, the critic's, with the log odds of the image if it is ratio-conditioned. mask: bool, what was hidden and
-    resampled. unchanged: bool, where the original's code stands, so everywhere outside the mask.
-    log_probs: float, the generator's confidence in what it sampled; +inf elsewhere.
+    logits: float, the critic's logits, including the log-odds offset if the critic is ratio-conditioned.
+    mask: bool, True where a token was hidden and resampled.
+    unchanged: bool, True where the token equals the original, which includes every position outside the mask.
+    log_probs: float, the generator's log-probability of each resampled token; +inf elsewhere.
     """
 
     logits: Tensor
@@ -48,13 +50,13 @@ class Judged(NamedTuple):
 
 
 def held_out_rows(arrays: TokenArrays, num: int, share: float) -> Tensor:
-    """Up to `num` of the rows that a training with this `held_out` does not learn from, evenly spaced: (k,) int64.
+    """Return up to `num` evenly spaced rows that training holds out: (k,) int64.
 
-    share: 1 takes all rows, for tokens that no training has seen.
+    share: the `held_out` of the training run; 1 selects from all rows, for tokens that no training has seen.
     """
     check_at_least(1, num=num)
     if not (0 < share <= 0.5 or share == 1):
-        raise InputError(f"held_out is {share}; it must lie in (0, 0.5], or be 1 for tokens that training never saw")
+        raise InputError(f"held_out is {share}; expected a value in (0, 0.5], or 1 for tokens that training never saw")
     held_out = np.arange(len(arrays)) if share == 1 else hold_out(len(arrays), arrays.num_images, share)[1]
     return torch.from_numpy(spaced(held_out, num))
 
@@ -68,16 +70,18 @@ def judge(
     temperature: Temperature = 1.0,
     batch_size: int = 64,
 ) -> Judged:
-    """Hide, fill in and judge some rows of token arrays, with the masks and samples of validation in critic training.
+    """Mask, fill in and score rows of token arrays, with the masks and seeds of the validation in critic training.
 
-    rows: (b,) int64. temperature: of the sampled tokens.
+    rows: (b,) int64.
+    temperature: sampling temperature of the generator.
     """
     assert pipe.critic is not None
     parts = []
     with evaluating(*pipe.critic.networks), Progress(len(rows), "judging held-out images", "images") as progress:
         for part in rows.split(batch_size):
             tokens, labels, seeds = read_rows(arrays, part, None, seed, pipe.device)
-            found = critic_loss(pipe.critic, pipe.generator, tokens, labels, seeds, temperature=temperature)
+            known = labels if pipe.generator.num_classes else None
+            found = critic_loss(pipe.critic, pipe.generator, tokens, known, seeds, temperature=temperature)
             unchanged, log_probs = found.proposal.tokens == tokens, found.proposal.confidence()
             parts.append([value.cpu() for value in (found.logits.float(), found.mask, unchanged, log_probs)])
             progress.advance(len(part))
@@ -85,10 +89,10 @@ def judge(
 
 
 def held_out_report(judged: Judged) -> dict[str, Any]:
-    """Everything that can be said of judged images, as JSON values: of `all` of them, and `by_ratio` in bins of the mask ratio.
+    """Summarise judged images as JSON values: over `all` images, and `by_ratio` in bins of the mask ratio.
 
-    A bin's `ratio` (low, high) takes images with more than `low` and at most `high` of their tokens hidden. A critic that is
-    not ratio-conditioned does not know the ratio: calibrated over all images, it is not calibrated within a bin.
+    A bin with `ratio` (low, high) contains the images whose mask ratio is in (low, high]. A critic that is not
+    ratio-conditioned does not know the mask ratio. If calibrated over all images, it is not calibrated within a bin.
     """
     num_tokens = judged.mask.shape[1]
     bins = ((judged.mask.sum(1) * RATIO_BINS + num_tokens - 1) // num_tokens).clamp(min=1)  # rounded up, in integers
@@ -100,17 +104,18 @@ def held_out_report(judged: Judged) -> dict[str, Any]:
 
 
 def _section(judged: Judged) -> dict[str, Any]:
-    """Counts, mean scores and histograms by kind of token, and AUC for both targets, over all tokens and within an image.
+    """Compute counts, mean scores and histograms by kind of token, AUC and calibration.
 
-    Sampling compares tokens of one image alone: a critic that only tells how much of an image was resampled has a high AUC
-    over all tokens and 0.5 within an image, and cannot help. auc_of_resampled: equal to the original or changed, among the
-    resampled tokens alone, where the generator's confidence can judge too. For an exact generator, confidence is the very
-    probability of being equal.
+    auc: over all tokens, for both training targets.
+    auc_within_image: over pairs of tokens of the same image. Sampling only compares tokens within an image. A critic
+    that only detects how much of an image was resampled has a high `auc` and an `auc_within_image` of 0.5.
+    auc_of_resampled: unchanged against changed tokens among the resampled ones, for the critic and for the generator's
+    confidence. The confidence of an exact generator is the probability of being unchanged.
     """
     logits, mask, unchanged, log_probs = judged
     scores = logits.double().sigmoid()
     kinds = {"original": ~mask, "equal": mask & unchanged, "changed": ~unchanged}.items()
-    targets = {"masked": ~mask, "changed": unchanged}.items()  # real for a critic of that `target` in training
+    targets = {"masked": ~mask, "changed": unchanged}.items()  # the label 1 of each training `target`
     judges = {"critic": logits, "confidence": log_probs}.items()
     return {
         "images": len(mask),
@@ -125,16 +130,19 @@ def _section(judged: Judged) -> dict[str, Any]:
 
 
 def histogram(scores: Tensor, bins: int = SCORE_BINS) -> list[int]:
-    """How many scores lie in each bin of equal width over [0, 1]; 1 is in the last one."""
+    """Count scores in [0, 1] in bins of equal width. A score of 1 belongs to the last bin."""
     return _places(scores, bins).bincount(minlength=bins).tolist()
 
 
 def reliability(scores: Tensor, real: Tensor, bins: int = CALIBRATION_BINS) -> dict[str, Any]:
-    """A reliability curve as JSON values, bin by bin of equal width over [0, 1].
+    """Compute a reliability curve over bins of equal width in [0, 1], as JSON values.
 
-    scores: any shape, in [0, 1]. real: bool, of that shape. Returns the `counts` of tokens in each bin, their mean `scores`
-    and the `shares` of them that are real, NaN in an empty bin; and the expected calibration `error`, the mean over tokens of
-    |score - share| of their bins, NaN without tokens.
+    scores: any shape, in [0, 1].
+    real: bool, the shape of `scores`.
+
+    Returns for each bin the number of tokens (`counts`), their mean score (`scores`) and the share of them that are
+    real (`shares`). Both means are NaN for an empty bin. `error` is the expected calibration error: the mean over
+    tokens of |mean score - share| of their bin, NaN without tokens.
     """
     places = _places(scores, bins)
     counts = places.bincount(minlength=bins)
@@ -149,12 +157,15 @@ def _places(scores: Tensor, bins: int) -> Tensor:
 
 
 class StepSums(NamedTuple):
-    """One step of some images, as sums over their tokens.
+    """Sums over all tokens of a number of images at one sampling step.
 
-    tokens: of all images. score: of the step's proposal. hidden: tokens masked next. visible: tokens visible when it began.
-    outcomes: (3, 4) float64, a row for each of `GROUPS`. The columns say what becomes of them in the next proposal: how many
-    tokens there are, how many have the same code, how many a higher score, and the sum of the changes of their scores. All
-    are 0 for the last step.
+    tokens: the number of tokens.
+    score: the sum of the critic's scores of the proposal.
+    hidden: the number of tokens hidden after the step.
+    visible: the number of tokens that were visible before the step.
+    outcomes: (3, 4) float64, one row for each of `GROUPS`, 0 at the last step. The columns compare a group with the
+    next
+    proposal: number of tokens, number with the same code, number with a higher score, sum of the changes in score.
     """
 
     images: int
@@ -166,7 +177,11 @@ class StepSums(NamedTuple):
 
 
 def step_sums(steps: Sequence[TraceStep], scores: Sequence[Tensor]) -> list[StepSums]:
-    """steps: of one trace, in order. scores: the critic's for the proposal of each step, (b, n) in [0, 1]."""
+    """Sum up each step of a trace.
+
+    steps: the steps of one trace, in order.
+    scores: the critic's scores of each step's proposal, (b, n) in [0, 1].
+    """
     found = []
     for place, step in enumerate(steps):
         outcomes = torch.zeros(len(GROUPS), 4, dtype=torch.float64)
@@ -182,33 +197,36 @@ def step_sums(steps: Sequence[TraceStep], scores: Sequence[Tensor]) -> list[Step
 
 @torch.no_grad()
 def watch(
-    pipe: TokenCriticPipeline, labels: Tensor, seeds: Tensor, settings: SamplingSettings, batch_size: int = 64
+    pipe: TokenCriticPipeline, labels: Tensor | None, seeds: Tensor, settings: SamplingSettings, batch_size: int = 64
 ) -> dict[int, StepSums]:
-    """Sample images without rejection by a model with a critic, and sum up each step, by its index.
+    """Sample images without rejection and sum up each step. Returns the sums by step index.
 
-    labels, seeds: (b,). The critic scores every proposal once more than sampling needs, the last one too.
+    pipe: a pipeline with a critic, which scores every proposal, including the last one.
+    labels: (b,) int64, or None without classes.
+    seeds: (b,) int64.
     """
     assert pipe.critic is not None
     what, scorer, device = f"watching {settings.row(True).name}", CriticScorer(pipe.critic), pipe.device
     batches: dict[int, list[StepSums]] = {}
-    with evaluating(*scorer.networks), Progress(len(labels), what, "images") as progress:
-        for part, part_seeds in zip(labels.split(batch_size), seeds.split(batch_size), strict=True):
-            trace, here = Trace(), part.to(device)
-            pipe.sample_tokens(part, part_seeds, settings, batch_size=batch_size, on_step=trace)
-            made = (Proposal(one.proposal.to(device), one.sampled.to(device), here, here) for one in trace.steps)
+    with evaluating(*scorer.networks), Progress(len(seeds), what, "images") as progress:
+        for rows in torch.arange(len(seeds)).split(batch_size):
+            trace, part = Trace(), None if labels is None else labels[rows]
+            pipe.sample_tokens(part, seeds[rows], settings, batch_size=batch_size, on_step=trace)
+            here, unused = None if part is None else part.to(device), seeds[rows].to(device)
+            made = (Proposal(one.proposal.to(device), one.sampled.to(device), here, unused) for one in trace.steps)
             found = step_sums(trace.steps, [scorer.score(proposal).cpu() for proposal in made])
             for step, sums in zip(trace.steps, found, strict=True):
                 batches.setdefault(step.index, []).append(sums)
-            progress.advance(len(part))
+            progress.advance(len(rows))
     return {index: StepSums(*map(sum, zip(*sums, strict=True))) for index, sums in batches.items()}  # pyright: ignore[reportArgumentType]
 
 
 def sampling_report(steps: Mapping[int, StepSums]) -> dict[str, Any]:
-    """Summed-up steps as JSON values: `steps`, each by itself, and `total`, over all of them.
+    """Convert sums of steps to JSON values: each of the `steps`, and their `total`.
 
-    Each of `GROUPS` has the tokens `per_image`, and of these the shares with the `same` code and a `higher` score in the next
-    proposal, and the mean `gain` in score; the last step has no next one. `of_visible` is the share of tokens visible when the
-    step began that are re-masked. In `total`, per_image is the sum over all steps.
+    Each of `GROUPS` has the number of tokens `per_image`, the shares with the `same` code and with a `higher` score in
+    the next proposal, and the mean `gain` in score. The last step has none of these. `of_visible` is the share of the
+    visible tokens that the step re-masks. In `total`, `per_image` is the sum over all steps.
     """
     images, reports = next(iter(steps.values())).images, []
     for index, step in steps.items():
@@ -224,7 +242,7 @@ def sampling_report(steps: Mapping[int, StepSums]) -> dict[str, Any]:
 
 
 def _outcomes(outcomes: Tensor, images: int) -> dict[str, dict[str, float]]:
-    """By group: tokens per image, and of them the shares and the mean; NaN where there are no tokens."""
+    """Return the values of `_OUTCOMES` for each group; shares and means are NaN for a group without tokens."""
     counts = outcomes[:, :1]
     values = torch.cat([counts / images, outcomes[:, 1:] / counts], 1).tolist()
     return {name: dict(zip(_OUTCOMES, row, strict=True)) for name, row in zip(GROUPS, values, strict=True)}

@@ -1,4 +1,4 @@
-"""Sets of images and a reference to metrics with their standard deviations."""
+"""Evaluation of image sets against a reference: metrics with their standard deviations."""
 
 import platform
 from collections.abc import Callable, Sequence
@@ -38,22 +38,26 @@ _KID_SUBSET = 1000
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The metrics of a set of images, or their means over several, with all that they were made with."""
+    """The metrics of one image set, or their means over several seed sets.
+
+    facts: JSON values that determine the metrics: images, features, reference, versions.
+    """
 
     metrics: dict[str, MetricValue]
     facts: dict[str, Any]
 
     def as_json(self) -> dict[str, Any]:
-        """For `files.write_json`, which writes null for a standard deviation that is not known."""
+        """Return metrics and facts for `files.write_json`, which writes unknown standard deviations as null."""
         return {"metrics": {name: found._asdict() for name, found in self.metrics.items()}, **self.facts}
 
 
 @dataclass(frozen=True)
 class Meter:
-    """What images are measured with.
+    """A callable that computes the metrics of image sets.
 
-    metrics: names of `METRICS`; None for those that the features and the reference allow. cache: the folder for features.
-    resamples: of the bootstrap for the standard deviation of one set; 0 for none.
+    cache: the folder in which features are kept.
+    metrics: names of `METRICS`; None for all that the features and the reference allow.
+    resamples: bootstrap resamples for the standard deviation with one seed set; 0 for none.
     few_samples: allow FID of fewer images than the features have dimensions.
     """
 
@@ -70,11 +74,13 @@ class Meter:
         check_plan(self.features, self.metrics, self.resamples, self.few_samples, count, "images of the reference")
 
     def __call__(self, sets: Sequence[ImageSet], what: str = "images") -> Evaluation:
-        """The metrics of sets of images that differ in their seeds alone. what: the name of the progress.
+        """Compute the metrics of image sets that differ only in their seeds.
 
-        Several sets give the mean and the standard deviation over them. One gives its bootstrap; the reference is held
-        fixed. Recall, a mean over the reference, has none then: an image taken twice would change the
-        neighbourhoods that it is made of.
+        what: the title of the progress bar.
+
+        Several sets give the mean and the standard deviation over the sets. One set gives a bootstrap standard
+        deviation with the reference held fixed. Recall has none in this case, because an image that is resampled twice
+        would shrink the neighbourhoods that recall is computed from.
         """
         check_plan(self.features, self.metrics, self.resamples, self.few_samples, min(map(len, sets)))
         names = choose_metrics(self.metrics, self.features, sets[0].labels is not None, self.reference)
@@ -89,7 +95,7 @@ class Meter:
         return Evaluation(found[0] if len(found) == 1 else together, self.facts(sets))
 
     def facts(self, sets: Sequence[ImageSet]) -> dict[str, Any]:
-        """All that decides the numbers, for a JSON."""
+        """Return all that determines the metrics, as JSON values."""
         first, features = sets[0], self.features
         costs = first.costs
         if costs:  # the sets differ in time alone
@@ -111,7 +117,10 @@ class Meter:
 
 @dataclass(frozen=True)
 class _Compared:
-    """The features of one set of images beside those of the reference, each read once. labels: of the images."""
+    """The features of one image set and of the reference. Each is read once for all metrics.
+
+    labels: the labels of the images, (n,) int64, or None.
+    """
 
     fake: Chunks
     labels: np.ndarray | None
@@ -141,12 +150,12 @@ class _Compared:
         return bootstrap(of, len(self.fake), self.resamples)
 
     def kid(self) -> MetricValue:
-        # Subsets of more than half the images would hardly differ, and their deviation would say nothing.
+        # Subsets of more than half the images overlap too much to give a standard deviation.
         return kid(*self.both, subset_size=max(2, min(_KID_SUBSET, min(map(len, self.both)) // 2)))
 
     def inception_score(self) -> MetricValue:
         probabilities = self.fake.whole("probabilities")
-        # In an order of its own: a folder is sorted by class, and a split of a few classes would score low.
+        # Shuffled, because a folder is sorted by class and a split with few classes has a low score.
         order = torch.randperm(len(probabilities), generator=torch_rng(0))
         return bootstrap(lambda numbers: inception_score(probabilities[numbers][order]), len(order), self.resamples)
 
@@ -157,7 +166,11 @@ class _Compared:
 
 @dataclass(frozen=True)
 class Metric:
-    """A row of the table of metrics. title, decimals: in tables. needs: beside the features of the images."""
+    """A row of the table of metrics.
+
+    title, decimals: how tables show the metric.
+    needs: what the metric needs besides the features of the images.
+    """
 
     title: str
     decimals: int
@@ -183,37 +196,44 @@ def check_plan(
     count: int | None,
     what: str = "images",
 ) -> None:
-    """Raise InputError for an impossible metric, one resample or too few images for FID, before hours are spent on them.
+    """Raise InputError for an impossible metric, a single resample or too few images for FID.
 
-    metrics: None for all possible ones. count: of images, None if it is not known. what: which images those are.
-    A covariance of d dimensions from d samples or fewer is singular: its FID says more of the count than of the images.
+    Called before anything is sampled or extracted.
+
+    metrics: None for all possible metrics.
+    count: the number of images, None if unknown.
+    what: which images are counted, for the error message.
+
+    A covariance of d dimensions from d samples or fewer is singular, and FID then depends mostly on their number.
     """
     if metrics is not None and not (metrics and METRICS.keys() >= set(metrics)):
         unknown = next((repr(name) for name in metrics if name not in METRICS), None)
         got = "is empty" if unknown is None else f"holds {unknown}"
         raise InputError(f"metrics {got}; choose from {', '.join(METRICS)}")
     if resamples < 0 or resamples == 1:
-        raise InputError(f"resamples is {resamples}; it must be 0 for no standard deviation, or at least 2")
+        raise InputError(f"resamples is {resamples}; expected 0 for no standard deviation, or at least 2")
     chosen = choose_metrics(metrics, features, True, None)
     if "fid" in chosen and not few_samples and count is not None and count <= features.dimension:
         raise InputError(
-            f"{count} {what} are too few for FID with features of {features.dimension} dimensions: it needs more of them "
-            "than dimensions; few_samples=True (--few_samples) allows it all the same"
+            f"{count} {what} are too few for FID with features of {features.dimension} dimensions; "
+            "expected more images than dimensions, or few_samples=True (--few_samples)"
         )
 
 
 def choose_metrics(
     asked: Sequence[str] | None, features: Features, labelled: bool, reference: Reference | None
 ) -> tuple[str, ...]:
-    """The metrics to compute: those asked for, which must be possible, or else all possible ones.
+    """Return the names of the metrics to compute.
 
-    reference: None if not opened yet, which may take an hour.
+    asked: the requested metrics; None for all possible ones. Raises InputError if one is impossible.
+    labelled: whether the images have labels.
+    reference: None if it is not open yet.
     """
     lacking: dict[str, str] = {}
     if reference is not None and reference.features is None:
-        lacking["images"] = "needs the reference's images, and it is a file of statistics alone"
+        lacking["images"] = "needs reference images; the reference has only statistics"
     if not features.gives_probabilities:
-        why = f"needs class probabilities, and {features.name} as it was loaded gives none"
+        why = f"needs class probabilities; the weights of {features.name} have no head"
         lacking |= {"probabilities": why, "labels": why}
     elif features.name.startswith("inception"):
         lacking["labels"] = "needs a classifier of the data set as features"

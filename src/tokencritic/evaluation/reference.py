@@ -1,4 +1,4 @@
-"""What generated images are measured against: a data set, or a file of its mean and covariance."""
+"""The reference that generated images are compared with: a data set, or a file of its feature statistics."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,12 +16,17 @@ from tokencritic.evaluation.features import Features, extract
 from tokencritic.evaluation.image_sets import ImageSet, check_whole, open_images
 from tokencritic.evaluation.metrics import Gaussian, fit_gaussian
 
-PACKED = "reference.npz"  # in a model folder
+PACKED = "reference.npz"  # file name in a model folder
 
 
 @dataclass(frozen=True)
 class Reference:
-    """gaussian: of the features, what FID needs. features: of the images, None for a file of statistics alone."""
+    """Statistics and features of the reference.
+
+    gaussian: the Gaussian fitted to the features, used by FID.
+    features: the features of the images, or None for a file with statistics only.
+    facts: JSON values that identify the reference in results.
+    """
 
     gaussian: Gaussian
     features: Chunks | None
@@ -38,10 +43,12 @@ def open_reference(
     num: int | None = None,
     ranks: Ranks = ALONE,
 ) -> Reference:
-    """A data set, ADM's reference .npz, or an .npz of `mu` and `sigma`.
+    """Open a reference: a data set, ADM's reference .npz, or an .npz with `mu` and `sigma`.
 
-    Features of images and their statistics are computed once and kept in the folder `cache`. A file that holds `mu` does not
-    name its features: it is taken to be the usual one, Inception's. image_size, channels, split, num: as in `open_images`.
+    cache: the folder in which features and statistics are kept once computed.
+    image_size, channels, split, num: as in `open_images`.
+
+    A file with `mu` does not name its features. They are assumed to be those of Inception.
     """
     path = Path(path)
     names = array_names(path)
@@ -52,10 +59,10 @@ def open_reference(
         return Reference(gaussian, found, images.facts | {"name": path.name})
     check_whole(path, num, split)
     if features.name != "inception-v3":
-        raise InputError(f"{path} holds statistics of Inception; use it with inception-v3, not {features.name}")
+        raise InputError(f"{path} has statistics of inception-v3; it cannot be used with {features.name}")
     gaussian = read_statistics(path)
     if (dimension := len(gaussian.mean)) != features.dimension:
-        raise InputError(f"{path} holds statistics of {dimension} dimensions; {features.name} has {features.dimension}")
+        raise InputError(f"{path} has statistics of {dimension} dimensions; {features.name} has {features.dimension}")
     facts: dict[str, Any] = {"kind": "statistics", "name": path.name, "sha256": file_digest(path)}
     found = None
     if "arr_0" in names:
@@ -65,8 +72,8 @@ def open_reference(
 
 
 def pack_images(images: ImageSet, file: Path) -> None:
-    """Write images (n, h, w, c) and their labels atomically as one compressed .npz, which `open_reference` reads."""
-    # In chunks, as photographs are large before they are cropped.
+    """Write images and labels to a compressed .npz for `open_reference`: `arr_0` (n, h, w, c) and `arr_1` (n,)."""
+    # Read in chunks, because photographs are large before they are cropped.
     arrays = {"arr_0": np.concatenate([images.batch(rows.start, rows.stop) for rows in chunk_ranges(len(images))])}
     if images.labels is not None:
         arrays["arr_1"] = images.labels
@@ -74,7 +81,7 @@ def pack_images(images: ImageSet, file: Path) -> None:
 
 
 def _fit(found: Chunks, cache: Path) -> Gaussian:
-    """The Gaussian of these features: from the cache, or computed now and kept there."""
+    """Return the Gaussian of these features, from the cache or computed now and added to it."""
 
     def make(_: range) -> ChunkArrays:
         fitted = fit_gaussian(found.stream("features"))
@@ -86,15 +93,15 @@ def _fit(found: Chunks, cache: Path) -> Gaussian:
 
 
 def read_statistics(file: Path) -> Gaussian:
-    """Read an ADM reference batch, or any .npz with `mu` and `sigma`; no image is read. The number of images is not known."""
+    """Read `mu` and `sigma` of an .npz, such as ADM's reference batch. No images are read, and the count is None."""
     with arrays_of(file) as arrays:
         if "mu" not in arrays or "sigma" not in arrays:
-            raise InputError(f"{file} has no mu and sigma; it holds {', '.join(arrays) or 'nothing'}")
+            raise InputError(f"{file} has arrays {', '.join(arrays) or 'none'}; expected mu and sigma")
         mean, covariance = arrays["mu"], arrays["sigma"]
     kinds = {mean.dtype.kind, covariance.dtype.kind}
     if mean.ndim != 1 or covariance.shape != 2 * mean.shape or kinds != {"f"}:
         shapes = f"{mean.dtype} {mean.shape} and {covariance.dtype} {covariance.shape}"
-        raise InputError(f"{file} holds a mean and a covariance {shapes}; expected floats (d,) and (d, d)")
+        raise InputError(f"{file} has mu and sigma {shapes}; expected floats (d,) and (d, d)")
     if not (np.isfinite(mean).all() and np.isfinite(covariance).all()):
-        raise InputError(f"{file} holds a mean or covariance with NaN or infinity")
+        raise InputError(f"{file} has NaN or infinity in mu or sigma; expected finite values")
     return Gaussian(torch.from_numpy(mean.astype(np.float64)), torch.from_numpy(covariance.astype(np.float64)))

@@ -1,4 +1,4 @@
-"""Evaluations for people and programs: tables on the screen, CSV."""
+"""Reports of evaluations: Markdown tables, one-line descriptions and CSV files."""
 
 import csv
 import io
@@ -14,17 +14,17 @@ from tokencritic.sampling.settings import Temperature, temperature_range
 
 
 def number(name: str, metric: MetricValue) -> str:
-    """A value and, if it is known, its standard deviation."""
-    # By a small classifier's features FID is a fraction of 1.
+    """Format the value of a metric and, if known, its standard deviation."""
+    # FID by the features of a small classifier may be far below 1.
     digits = 3 if name == "fid" and metric.value < 1 else METRICS[name].decimals
     std = "" if math.isnan(metric.std) else f" ± {metric.std:.{digits}f}"
     return f"{metric.value:.{digits}f}{std}"
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """A Markdown table with aligned columns, the first to the left, the others to the right.
+    """Format a Markdown table. The first column is aligned to the left, the others to the right.
 
-    Floats are shown with three decimals, NaN as a dash.
+    Floats are shown with three decimals and NaN as a dash.
     """
     lines = [list(header), *([_cell(value) for value in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
@@ -43,7 +43,10 @@ def _cell(value: Any) -> str:
 
 
 def explain(facts: Mapping[str, Any]) -> str:
-    """What numbers were measured with: features, resize, reference."""
+    """Describe features, resize and reference of an evaluation in one line.
+
+    facts: as in `Evaluation`.
+    """
     features, reference = facts["features"], facts["reference"]
     size = " x ".join(map(str, features["image_size"]))
     name, mark = features["name"], features["fingerprint"][:12]
@@ -55,13 +58,16 @@ def explain(facts: Mapping[str, Any]) -> str:
 
 
 def temperature_text(temperature: Temperature) -> str:
-    """One number, or a start and an end."""
+    """Format a temperature: one number, or its start and end."""
     start, end = temperature_range(temperature)
     return f"temperature {start:g}" if start == end else f"temperature {start:g} to {end:g}"
 
 
 def settings_text(settings: Mapping[str, Any]) -> str:
-    """Sampling settings, as `SamplingSettings.in_effect` gives them, in a few words."""
+    """Describe sampling settings in a few words.
+
+    settings: as returned by `SamplingSettings.in_effect`.
+    """
     parts = [f"{settings['sampler']}, {settings['steps']} steps", temperature_text(settings["temperature"])]
     if settings["selection_noise"] is not None:
         kind = "Gumbel noise" if settings["noise_kind"] == "gumbel" else "noise"
@@ -78,7 +84,7 @@ def settings_text(settings: Mapping[str, Any]) -> str:
 
 
 def write_csv(file: str | Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write a CSV file atomically, one line for each row, all of the same keys. None and NaN are empty cells."""
+    """Write rows with equal keys to a CSV file atomically. None and NaN become empty cells."""
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, list(rows[0]))
     writer.writeheader()

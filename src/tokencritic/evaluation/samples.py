@@ -1,4 +1,4 @@
-"""Images that a model makes to be measured. Image i depends on the model, the settings and its own seed and label alone."""
+"""Samples of a model for evaluation. Image i depends only on the model, the settings, its seed and its label."""
 
 import dataclasses
 import time
@@ -20,26 +20,33 @@ from tokencritic.randomness import candidate_seeds
 from tokencritic.sampling.samplers import SAMPLERS
 from tokencritic.sampling.settings import SamplingSettings
 
-SEEDS_PER_SET = 2**32  # seed set k has the seeds from seed + k times this on
+SEEDS_PER_SET = 2**32  # seed set k starts at seed + k * SEEDS_PER_SET
 
 
 @dataclass(frozen=True)
 class Refinement:
-    """The paper's refinement of existing images: the `ratio` of tokens that the critic trusts least is masked first."""
+    """Refinement of existing images, as in the paper.
+
+    ratio: the share of tokens, those of lowest score, that are masked first; in (0, 1].
+    settings: how the masked tokens are resampled.
+    """
 
     ratio: float
     settings: SamplingSettings
 
     def __post_init__(self) -> None:
         if not 0 < self.ratio <= 1:
-            raise InputError(f"the ratio of refinement is {self.ratio}; it must lie in (0, 1]")
+            raise InputError(f"the refinement ratio is {self.ratio}; expected a value in (0, 1]")
 
 
 @dataclass(frozen=True)
 class SampleSets:
-    """How a model's images are made to be measured: `seed_sets` sets of `num` images each, kept in the folder `cache`.
+    """How a model's samples are made for evaluation.
 
-    seed: of the first image. The classes take turns.
+    cache: the folder in which samples are kept.
+    num: the number of images in each seed set. The labels cycle through the classes, if there are any.
+    seed: the seed of the first image, in [0, 2^62).
+    seed_sets: the number of sets, which differ only in their seeds.
     """
 
     pipe: TokenCriticPipeline
@@ -52,32 +59,37 @@ class SampleSets:
     def __post_init__(self) -> None:
         check_at_least(1, num=self.num, seed_sets=self.seed_sets, batch_size=self.batch_size)
         if not 0 <= self.seed < 2**62:
-            raise InputError(f"seed is {self.seed}; it must be an integer from 0 to 2^62 - 1")
+            raise InputError(f"seed is {self.seed}; expected an integer from 0 to 2^62 - 1")
 
     @cached_property
     def fingerprints(self) -> dict[str, str]:
-        """Of the model's parts, by name."""
+        """The fingerprints of the model's parts, by name."""
         return {name: part.fingerprint() for name, part in self.pipe.parts.items()}
 
     def of(
         self, settings: SamplingSettings, refinement: Refinement | None = None, num: int | None = None
     ) -> list["ModelSamples"]:
-        """The seed sets of images that these settings make. num: another number of images than usual."""
+        """Return one `ModelSamples` for each seed set.
+
+        num: the number of images per set; None for `self.num`.
+        """
         starts = [self.seed + number * SEEDS_PER_SET for number in range(self.seed_sets)]
         return [ModelSamples(self, settings, start, num or self.num, refinement) for start in starts]
 
 
 def check_settings(pipe: TokenCriticPipeline, settings: SamplingSettings) -> None:
-    """Make one image in one step: what a model cannot do is found before hours are spent."""
+    """Sample one image in one step, so that a setting the model cannot use is found before the evaluation starts."""
     settings.check_critic_window(pipe.tokenizer.num_tokens, pipe.critic is not None)
-    pipe.sample_tokens(torch.zeros(1, dtype=torch.int64), 0, dataclasses.replace(settings, steps=1))
+    pipe.sample_tokens(pipe.classes.in_turn(1), [0], dataclasses.replace(settings, steps=1))
 
 
 class ModelSamples(ImageSet):
-    """One seed set of a model's images. Its tokens are kept on disk; they are small.
+    """One seed set of a model's samples. The tokens are cached on disk.
 
-    candidate: the number of the images among those of rejection sampling. Each number is kept as a set of its own, so that
-    5 candidates are the first of 10, all rankers choose from the same, and the first are the images without rejection.
+    candidate: the index of the images among the candidates of rejection sampling.
+
+    Each candidate index is cached as a separate set. Therefore 5 candidates are the first 5 of 10, all rankers choose
+    from the same candidates, and candidate 0 is the image without rejection.
     """
 
     def __init__(
@@ -91,13 +103,14 @@ class ModelSamples(ImageSet):
     ) -> None:
         self.pipe, self.batch_size, self._num, self._seed = sets.pipe, sets.batch_size, num, seed
         self.settings, self.refinement, self._candidate = settings, refinement, candidate
-        self._sources: list[ModelSamples] = []  # sets that this one is made from
+        self._sources: list[ModelSamples] = []  # the sets to refine or to choose from
         if refinement is not None:
             self._sources = [ModelSamples(sets, settings, seed, num)]
         elif settings.candidates > 1:
             single, numbers = dataclasses.replace(settings, candidates=1), range(settings.candidates)
             self._sources = [ModelSamples(sets, single, seed, num, candidate=number) for number in numbers]
-        self.labels = np.arange(num) % self.pipe.generator.num_classes
+        labels = self.pipe.classes.in_turn(num)
+        self.labels = None if labels is None else labels.numpy()
         self.image_size = (self.pipe.tokenizer.image_size, self.pipe.tokenizer.image_size)
         has_critic, found = self.pipe.critic is not None, sets.fingerprints
         how: dict[str, Any] = {"settings": settings.in_effect(has_critic), "seed": seed, "candidate": candidate}
@@ -130,7 +143,7 @@ class ModelSamples(ImageSet):
 
     @property
     def seconds(self) -> float:
-        """Seconds of sampling per image, as it was when they were made."""
+        """Sampling time per image in seconds, recorded when the images were sampled."""
         own = np.concatenate([self.arrays(rows)["seconds"] for rows in chunk_ranges(len(self))])
         return float(own.mean(dtype=np.float64)) + sum(source.seconds for source in self._sources)
 
@@ -139,22 +152,21 @@ class ModelSamples(ImageSet):
         return {"nfe": self.nfe, "cost": self.cost, "seconds_per_image": self.seconds}
 
     def batch(self, start: int, stop: int) -> Tensor:
-        """Images start to stop, of one chunk: float (b, c, h, w) in [0, 1]."""
+        """Return images [start, stop) of one chunk: float (b, c, h, w) in [0, 1]."""
         return self.pipe.images(self._tokens(range(start, stop)), "pt", self.batch_size)
 
     def arrays(self, rows: range) -> ChunkArrays:
-        """The tokens (b, n) of a chunk and the seconds (b,) that each image took: from disk, or made now."""
+        """Return `tokens` (b, n) and `seconds` (b,) of a chunk, from disk or sampled now."""
         return self._chunks.complete(rows, self._make)
 
     def _tokens(self, rows: range) -> Tensor:
-        """The tokens of some images of one chunk: (b, n) int64."""
+        """Return the tokens of consecutive images of one chunk: (b, n) int64."""
         chunk = chunk_ranges(len(self))[rows.start // CHUNK_ROWS]
         tokens = self.arrays(chunk)["tokens"][rows.start - chunk.start : rows.stop - chunk.start]
         return torch.from_numpy(tokens.astype(np.int64))
 
     def _make(self, rows: range) -> ChunkArrays:
-        assert self.labels is not None
-        labels = torch.from_numpy(self.labels[rows.start : rows.stop])
+        labels = None if self.labels is None else torch.from_numpy(self.labels[rows.start : rows.stop])
         seeds = candidate_seeds(torch.arange(self._seed + rows.start, self._seed + rows.stop), self._candidate)
         given = [source._tokens(rows) for source in self._sources]
         start, settings, refined = time.perf_counter(), self.settings, None
@@ -170,7 +182,10 @@ class ModelSamples(ImageSet):
 
 
 def _parts_used(made_with: dict[str, Any]) -> set[str]:
-    """The parts that tokens depend on: a new critic leaves the baseline's samples as they are."""
+    """Return the names of the parts that the tokens depend on. A new critic does not invalidate the baseline's samples.
+
+    made_with: the settings of `SamplingSettings.in_effect`.
+    """
     used = {"generator"}
     if SAMPLERS[made_with["sampler"]].uses_critic or made_with["reject_by"] == "critic":
         used.add("critic")

@@ -1,4 +1,4 @@
-"""One model measured at many settings: every combination of some, or tuned by successive halving."""
+"""Evaluation of one model at many settings: a sweep over a grid, or tuning by successive halving."""
 
 import dataclasses
 import itertools
@@ -15,34 +15,38 @@ from tokencritic.evaluation.evaluate import Evaluation, Meter
 from tokencritic.evaluation.samples import ModelSamples, SampleSets
 from tokencritic.files import write_json
 from tokencritic.pipeline import TokenCriticPipeline
+from tokencritic.sampling.model_settings import tuning_file
 from tokencritic.sampling.samplers import SAMPLERS
-from tokencritic.sampling.settings import SamplingSettings, temperature_range, tuning_file
+from tokencritic.sampling.settings import SamplingSettings, temperature_range
 
-# Values for every sampler under None; those of a sampler by its name, which then has no others.
+# The values of one setting: those of a sampler under its name, or under None for every other sampler.
 Axis = Mapping[str | None, Sequence[Any]]
 
-TUNING_SEED = 2**56  # of the first image: far from the seeds of an evaluation, which must not measure what was tuned on
+# The seed of the first image. Evaluations use other seeds, so that they do not measure the images used for tuning.
+TUNING_SEED = 2**56
 
-# Ranges of tuning, noise on a logarithmic scale. A temperature falls from end + fall to end. One number gives the critic
-# window: if positive, the critic is active until a time above 0; if negative, from a time below 1 on; near 0, all the time.
+# Ranges of tuning, with noise on a logarithmic scale. The temperature falls from end + fall to end. One number t
+# encodes the critic window: (start, end) = (min(1, 1 + a + t), max(0, t - a)) with a = _ALL_THE_TIME. For |t| <= a it
+# is fully open.
 _CONFIDENCE_NOISES = (2.0, 32.0)
 _CRITIC_NOISES = {"uniform": (0.1, 4.0), "gumbel": (0.5, 6.0)}
 _ENDS, _FALLS, _GUIDANCES, _TIMES = (0.4, 1.1), (0.0, 0.7), (1.1, 4.0), (-1.0, 1.0)
 _ALL_THE_TIME = 0.15
-_REMASKING = {"remask_quota": (0.2, 1.0), "remask_noise": (0.1, 2.0)}  # of the inline critic
-# Half of the trials are no further than this share of a range from the first, which the user chose.
+_REMASKING = {"remask_quota": (0.2, 1.0), "remask_noise": (0.1, 2.0)}  # settings of the inline critic
+# Half of the trials are within this share of each range of the first trial.
 _NEAR = 0.15
-# Powers of 1/x with x^(d + 1) = x + 1: multiples of them, modulo 1, cover a cube of d dimensions more evenly than random points
-# (Roberts, 2018).
+# The root x of x^(d + 1) = x + 1 for d dimensions. Multiples of the powers of 1/x, modulo 1, cover the unit cube more
+# evenly than random points (Roberts, 2018).
 _ROOTS = {4: 1.1673039782614187, 6: 1.1127756842787055}
 
 
 def settings_grid(
     samplers: Sequence[str], axes: Mapping[str, Axis], start: Callable[[str], SamplingSettings]
 ) -> list[SamplingSettings]:
-    """All combinations of values for each sampler, once each, in the order in which the values were given.
+    """Return all combinations of values for each sampler without duplicates, in the order of the values.
 
-    axes: by the name of a setting; one without values stays as the sampler starts. start: the settings of a sampler.
+    axes: the values of each setting by its name. A setting without values keeps that of `start`.
+    start: returns the initial settings of a sampler.
     """
     found: dict[SamplingSettings, None] = {}
     for sampler in samplers:
@@ -56,14 +60,17 @@ def settings_grid(
 
 
 def sweep(sets: SampleSets, meter: Meter, settings: Sequence[SamplingSettings]) -> Iterator[dict[str, Any]]:
-    """One row for each of the settings: what they are, what they cost, and the metrics."""
+    """Evaluate each of the settings and yield one row with settings, cost and metrics."""
     for number, one in enumerate(settings):
         samples = sets.of(one)
         yield row_of(samples, meter(samples, f"settings {number + 1} of {len(settings)}"))
 
 
 def row_of(samples: Sequence[ModelSamples], found: Evaluation) -> dict[str, Any]:
-    """An evaluation as one flat row. seconds_per_image: of sampling, as it was when the samples were made."""
+    """Convert an evaluation to one flat row with settings, cost and metrics.
+
+    `seconds_per_image` is the sampling time, recorded when the images were sampled.
+    """
     row: dict[str, Any] = {}
     for name, value in samples[0].facts["settings"].items():
         if name in ("temperature", "critic_window"):
@@ -83,27 +90,34 @@ def row_of(samples: Sequence[ModelSamples], found: Evaluation) -> dict[str, Any]
 
 @dataclass(frozen=True)
 class Trial:
-    """Settings and the FID they had in each round, by the number of images."""
+    """Settings and their FID in each round.
+
+    fids: FID by the number of images of the round.
+    """
 
     settings: SamplingSettings
     fids: dict[int, float]
 
     @property
     def last(self) -> tuple[int, float]:
-        """Sorts by what is known best: trials that came further come first, then the lower FID."""
+        """A sort key: trials with more images come first, then those with lower FID."""
         count = max(self.fids)
         return -count, self.fids[count]
 
 
 def rounds(budget: int, first: int) -> list[tuple[int, int]]:
-    """The number of trials and of images of each in every round: as many trials as the budget of images allows.
+    """Plan the rounds of tuning: (trials, images per trial) of each round, with as many trials as the budget allows.
 
-    Each round keeps the better half and doubles the images, those of the round before included. The last has two trials.
+    budget: the total number of images to sample.
+    first: images per trial in the first round.
+
+    Each round keeps the better half of the trials and doubles the images of each. Images of earlier rounds are reused.
+    The last round has two trials.
     """
     if first < 2:
-        raise InputError(f"first is {first}; the first round needs at least 2 images for each trial")
+        raise InputError(f"first is {first}; expected at least 2 images for each trial of the first round")
     if budget < 2 * first:
-        raise InputError(f"budget is {budget} images; two trials of {first} images need {2 * first}")
+        raise InputError(f"budget is {budget} images; expected at least {2 * first} for two trials of {first}")
     plan, cost = [(2, first)], 2 * first
     best = plan
     while cost <= budget:
@@ -127,12 +141,19 @@ def tune(
     seed: int = 0,
     on_round: Callable[[list[Trial]], object] = lambda trials: None,
 ) -> tuple[list[Trial], dict[str, Any]]:
-    """Find the temperature, selection noise, critic window and, if the generator has it, guidance of the lowest FID.
+    """Tune the settings of a sampler for the lowest FID by successive halving.
 
-    start: the first trial; the others have its sampler and all of its settings that are not tuned. nfe: network evaluations
-    per image; each trial has the steps that come nearest to them from below. budget: images in all. first: images of each
-    trial in the first round. seed: of the trials' settings. on_round: called after each round with its trials, the best first.
-    Returns all trials, the best first, and the facts of the measurement.
+    Tuned are the temperature, the selection noise and the critic window. Guidance is tuned if the generator has a null
+    class, and quota and noise if the sampler uses an inline critic.
+
+    start: the settings of the first trial. The other trials keep its sampler and the settings that are not tuned.
+    nfe: network evaluations per image. Each trial takes the number of steps that fits.
+    budget: the total number of images.
+    first: images per trial in the first round.
+    seed: determines the settings of the trials.
+    on_round: called after each round with its trials, best first.
+
+    Returns all trials, best first, and the facts of the evaluation.
     """
     plan = rounds(budget, first)
     meter = dataclasses.replace(meter, metrics=("fid",), resamples=0)
@@ -155,9 +176,10 @@ def tune(
 def trial_settings(
     pipe: TokenCriticPipeline, start: SamplingSettings, nfe: int, count: int, seed: int
 ) -> list[SamplingSettings]:
-    """`start` and `count` - 1 settings of its sampler at the same NFE, half of them near it and half anywhere.
+    """Return the settings of all trials: `start`, and `count` - 1 others of its sampler at the same NFE.
 
-    Both halves are spread evenly from a random place. Those near `start` have its guidance.
+    Half of the others are near `start`, the other half anywhere in the ranges. Both halves are a low-discrepancy
+    sequence with a random offset. The settings near `start` keep its guidance.
     """
     row = start.row(pipe.critic is not None)
     rng = np.random.default_rng(seed)
@@ -187,7 +209,11 @@ def trial_settings(
 
 
 def _place(settings: SamplingSettings, ranges: np.ndarray) -> np.ndarray:
-    """Where in the ranges settings lie, each from 0 to 1: end and fall of the temperature, logarithm of the noise, time."""
+    """Return the position of settings in the ranges, each coordinate in [0, 1].
+
+    The coordinates are end and fall of the temperature, logarithm of the noise, encoded critic window and, for the
+    inline critic, quota and noise of re-masking.
+    """
     hot, end = temperature_range(settings.temperature)
     noise = math.log(settings.selection_noise) if settings.selection_noise else -math.inf
     (since, until), time = settings.critic_window, 0.0
@@ -203,7 +229,10 @@ def _place(settings: SamplingSettings, ranges: np.ndarray) -> np.ndarray:
 def write_tuning(
     folder: Path, pipe: TokenCriticPipeline, nfe: int, trials: Sequence[Trial], facts: Mapping[str, Any]
 ) -> Path:
-    """Every trial beside the model, with what they were measured with. trials, facts: as `tune` returns them."""
+    """Write all trials and what they were evaluated with to the model folder.
+
+    trials, facts: as returned by `tune`.
+    """
     has_critic, best = pipe.critic is not None, trials[0].settings
     sampler = best.row(has_critic).name
     images = sum(max(one.fids) for one in trials)

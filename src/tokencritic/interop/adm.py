@@ -23,22 +23,32 @@ from tokencritic.image_forms import check_images, to_pixels
 
 
 def write_samples(
-    file: str | Path, batches: Iterable[Tensor | np.ndarray], labels: Tensor | np.ndarray | Iterable[int]
+    file: str | Path,
+    batches: Iterable[Tensor | np.ndarray],
+    labels: Tensor | np.ndarray | Iterable[int] | None,
+    count: int | None = None,
 ) -> None:
     """Write a sample file, whole or not at all; only one batch is in memory at a time.
 
     batches: images, uint8 (b, h, w, c) or float (b, c, h, w) in [0, 1], all of one size; grey ones are repeated to the three
-    channels that ADM's evaluator takes. labels: one integer for each image of all batches together.
+    channels that ADM's evaluator takes. labels: one integer for each image of all batches together; None for images without
+    classes, of which `count` says how many there are.
     """
-    numbers = np.asarray(labels if isinstance(labels, Tensor | np.ndarray) else list(labels))
-    if numbers.ndim != 1 or numbers.size == 0 or numbers.dtype.kind not in "iu":
-        raise InputError(f"labels is {numbers.dtype} {numbers.shape}; expected integers (n,), one per image")
+    numbers = None
+    if labels is not None:
+        numbers = np.asarray(labels if isinstance(labels, Tensor | np.ndarray) else list(labels))
+        if numbers.ndim != 1 or numbers.size == 0 or numbers.dtype.kind not in "iu":
+            raise InputError(f"labels is {numbers.dtype} {numbers.shape}; expected integers (n,), one per image")
+        count = len(numbers)
+    elif count is None:
+        raise InputError("labels and count are both missing; give one of them")
 
     def write(path: Path) -> None:
         with zipfile.ZipFile(path, "w") as archive:
-            _write_images(archive, batches, len(numbers))
-            with _open_member(archive, "arr_1.npy") as member:
-                np.lib.format.write_array(member, numbers.astype("<i8"), allow_pickle=False)
+            _write_images(archive, batches, count)
+            if numbers is not None:
+                with _open_member(archive, "arr_1.npy") as member:
+                    np.lib.format.write_array(member, numbers.astype("<i8"), allow_pickle=False)
 
     write_atomically(Path(file), write)
 
@@ -60,7 +70,7 @@ def _write_images(archive: zipfile.ZipFile, batches: Iterable[Tensor | np.ndarra
                 break
             member.write(pixels.data)
     if done != count:
-        raise InputError(f"there are {'more than ' * (done > count)}{min(done, count)} images for {count} labels")
+        raise InputError(f"there are {'more than ' * (done > count)}{min(done, count)} images; expected {count}")
 
 
 def _open_member(archive: zipfile.ZipFile, name: str) -> IO[bytes]:

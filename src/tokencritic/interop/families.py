@@ -1,7 +1,40 @@
-"""The table of importers, one row for every family of published generators. Another family is one file and one line here."""
+"""The table of importers, one row for every kind of published model. Nothing here needs torch until a kind is asked for.
 
-from tokencritic.interop.family import Family
-from tokencritic.interop.halton import FAMILY as HALTON
+Another family of generators is one file with its `FAMILY`, of the same name as the kind, and one line in `GENERATORS`.
+"""
 
-_ALL: tuple[Family, ...] = (HALTON,)
-FAMILIES = {family.name: family for family in _ALL}
+import importlib
+from typing import TYPE_CHECKING
+
+from tokencritic.errors import InputError
+
+if TYPE_CHECKING:
+    from tokencritic.interop.family import Family, TokenizerFamily
+
+# kind -> its title, which the family has too
+GENERATORS: dict[str, str] = {
+    "maskgit": "MaskGIT, the official flax checkpoints (google-research/maskgit)",
+    "maskgit-torch": "MaskGIT, the official checkpoints converted to torch (hmorimitsu/maskgit-torch)",
+    "halton": "Halton-MaskGIT (valeoai) with LlamaGen's tokenizer",
+    "maskbit": "MaskBit (markweberdev/maskbit)",
+    "titok": "TiTok L-32, B-64 and S-128 (bytedance/1d-tokenizer)",
+}
+TOKENIZERS: dict[str, str] = {
+    "tokenizer-taming": "a VQGAN of taming-transformers, without a generator",
+    "tokenizer-maskgit": "MaskGIT's VQGAN, the official flax file, without a generator",
+    "tokenizer-muse": "MaskGIT's VQGAN as open-muse and TiTok publish it, without a generator",
+}
+
+
+def load_family(kind: str) -> "Family":
+    """The importer of a kind of generator."""
+    if kind not in GENERATORS:
+        raise InputError(f"kind is {kind!r}; choose one of {', '.join(GENERATORS)}")
+    return importlib.import_module(f"tokencritic.interop.{kind.replace('-', '_')}").FAMILY
+
+
+def load_tokenizer_family(kind: str) -> "TokenizerFamily":
+    """The importer of a kind of tokenizer that has no generator beside it."""
+    if kind not in TOKENIZERS:
+        raise InputError(f"kind is {kind!r}; choose one of {', '.join(TOKENIZERS)}")
+    return importlib.import_module("tokencritic.interop.torch_tokenizers").FAMILIES[kind]

@@ -1,4 +1,4 @@
-"""What an importer is: one row for every family of published generators."""
+"""What an importer is: one for every family of published generators, and for tokenizers that are published alone."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -8,6 +8,7 @@ from typing import Any
 from tokencritic.contracts import ImageTokenizer
 from tokencritic.models.generator import TrunkGenerator
 from tokencritic.sampling.settings import SamplingSettings
+from tokencritic.tokenizers.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Imported:
 class Family:
     """A kind of published generator. name: as the command line has it. title: with its authors' project.
 
-    generator_marks, tokenizer_marks: names of tensors that the files of this family, and of no other, have.
+    generator_marks, tokenizer_marks: names of tensors of which the files of this family have one, and no other family's.
     read: makes the model; it raises InputError for files that are something else.
     """
 
@@ -45,3 +46,16 @@ class Family:
     generator_marks: tuple[str, ...]
     tokenizer_marks: tuple[str, ...]
     read: Callable[[Sources], Imported]
+
+
+@dataclass(frozen=True)
+class TokenizerFamily:
+    """A kind of published tokenizer, imported without a generator. name, title, marks: as those of `Family`.
+
+    read: makes the tokenizer of a file for images of a size, or of the size that it is published for.
+    """
+
+    name: str
+    title: str
+    marks: tuple[str, ...]
+    read: Callable[[Path, int | None], Tokenizer]

@@ -1,6 +1,7 @@
 """The official MaskGIT checkpoints (google-research/maskgit): generator and tokenizer, each one flax file."""
 
 import math
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,10 @@ import torch
 from tokencritic.errors import InputError
 from tokencritic.foreign_weights import read_flax
 from tokencritic.interop.checkpoint import Checkpoint, Origin
+from tokencritic.interop.families import GENERATORS
+from tokencritic.interop.family import Family, Imported, Sources
 from tokencritic.models.generator import Generator
+from tokencritic.sampling.settings import SamplingSettings
 from tokencritic.tokenizers.vqgan import VQGAN
 
 # Layers of ours and of the flax files.
@@ -36,14 +40,41 @@ _IN_BLOCK = {
 }
 
 
-def import_pair(generator_file: str | Path, tokenizer_file: str | Path) -> tuple[Generator, VQGAN]:
-    """Generator and tokenizer that belong together: each tells what cannot be seen in the other's file."""
-    tokenizer = import_tokenizer(tokenizer_file)
-    generator = import_generator(generator_file, tokenizer.codebook_size)
+def read(sources: Sources) -> Imported:
+    """Generator and tokenizer of two official files, with the authors' settings for sampling."""
+    found = join(sources, import_generator, import_tokenizer)
+    if sources.heads not in (None, heads := found.generator.config.heads):
+        raise InputError(f"--heads is {sources.heads}, and {sources.generator} has {heads}; leave it out")
+    return found
+
+
+def join(
+    sources: Sources, read_generator: Callable[[Path, int], Generator], read_tokenizer: Callable[..., VQGAN]
+) -> Imported:
+    """Generator and tokenizer that belong together: each tells what cannot be seen in the other's file.
+
+    read_generator: of a file and the codebook size. read_tokenizer: of a file and, optionally, the image size.
+    """
+    tokenizer = read_tokenizer(sources.tokenizer)
+    generator = read_generator(sources.generator, tokenizer.codebook_size)
     side = math.isqrt(generator.num_tokens)
     if side * side != generator.num_tokens:
-        raise InputError(f"{generator_file} is for {generator.num_tokens} tokens, which make no square image")
-    return generator, import_tokenizer(tokenizer_file, side * tokenizer.factor)
+        raise InputError(f"{sources.generator} is for {generator.num_tokens} tokens, which make no square image")
+    tokenizer = read_tokenizer(sources.tokenizer, side * tokenizer.factor)
+    # 8 to 16 steps, choice temperature 4.5 at 256 x 256 and 7 at 512 x 512.
+    noise = 4.5 if tokenizer.image_size <= 256 else 7.0
+    defaults = SamplingSettings(sampler="confidence", schedule="maskgit", steps=12, selection_noise=noise)
+    return Imported(generator, tokenizer, defaults)
+
+
+def split_words(file: str | Path, vocabulary: int, codebook_size: int) -> dict[str, int]:
+    """How many of the words of a file are codes, and how many classes; the file knows only all of them together."""
+    if not 1 <= codebook_size <= vocabulary - 2:  # the rest is at least one class, and the mask
+        raise InputError(
+            f"codebook_size is {codebook_size}; {file} has {vocabulary} words for codes, classes and the mask: "
+            f"give the tokenizer's, from 1 to {vocabulary - 2}"
+        )
+    return {"codebook_size": codebook_size, "num_classes": vocabulary - codebook_size - 1}
 
 
 def import_generator(file: str | Path, codebook_size: int) -> Generator:
@@ -56,15 +87,8 @@ def import_generator(file: str | Path, codebook_size: int) -> Generator:
     positions, _ = checkpoint.shape("Embed_0.position_embeddings.embedding", 2)
     _, heads, _ = checkpoint.shape("TransformerLayer_0.Attention_0.self_attention.query.kernel", 3)
     _, mlp_width = checkpoint.shape("TransformerLayer_0.Mlp_0.intermediate_output.kernel", 2)
-    if not 1 <= codebook_size <= vocabulary - 2:  # the rest is at least one class, and the mask
-        raise InputError(
-            f"codebook_size is {codebook_size}; {file} has {vocabulary} words for codes, classes and the mask: "
-            f"give the tokenizer's, from 1 to {vocabulary - 2}"
-        )
-    sizes = {
+    sizes = split_words(file, vocabulary, codebook_size) | {
         "num_tokens": positions - 1,
-        "codebook_size": codebook_size,
-        "num_classes": vocabulary - codebook_size - 1,
         "width": width,
         "layers": checkpoint.count(r"TransformerLayer_(\d+)\."),
         "heads": heads,
@@ -138,3 +162,12 @@ def _layer_origin(theirs: str, tensor: str, shape: tuple[int, ...]) -> Origin:
         return Origin({f"{theirs}.{'bias' if tensor == 'bias' else 'scale'}": shape})
     new, old, *size = shape
     return Origin({f"{theirs}.kernel": (*size, old, new)}, lambda kernel: kernel.movedim((-1, -2), (0, 1)))
+
+
+FAMILY = Family(
+    "maskgit",
+    GENERATORS["maskgit"],
+    ("Embed_0.word_embeddings.embedding",),
+    ("encoder.Conv_0.kernel",),
+    read,
+)

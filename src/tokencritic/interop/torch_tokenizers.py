@@ -1,11 +1,14 @@
-"""Tokenizers that others publish as torch weights: MaskGIT's VQGAN of open-muse and TiTok, and taming-transformers' VQGAN."""
+"""Tokenizers that are published alone: MaskGIT's VQGAN, as open-muse and TiTok have it too, and taming-transformers' VQGAN."""
 
 import re
 from pathlib import Path
 from typing import Any
 
 from tokencritic.foreign_weights import read_tensors
+from tokencritic.interop import maskgit
 from tokencritic.interop.checkpoint import Checkpoint, Origin
+from tokencritic.interop.families import TOKENIZERS
+from tokencritic.interop.family import TokenizerFamily
 from tokencritic.tokenizers.vqgan import VQGAN, TamingVQGAN
 
 _CODEBOOK = "quantize.embedding.weight"
@@ -50,3 +53,12 @@ def _sizes(checkpoint: Checkpoint, image_size: int | None) -> dict[str, Any]:
 
 def _origin(ours: str, shape: tuple[int, ...]) -> Origin:
     return Origin({_CODEBOOK if ours == "quantizer.codebook" else ours: shape})
+
+
+# A file of taming-transformers has the marks of open-muse's too, and so comes first.
+_READERS = {
+    "tokenizer-taming": (("quant_conv.weight",), import_taming_tokenizer),
+    "tokenizer-maskgit": (maskgit.FAMILY.tokenizer_marks, maskgit.import_tokenizer),
+    "tokenizer-muse": ((_CODEBOOK,), import_muse_tokenizer),
+}
+FAMILIES = {name: TokenizerFamily(name, TOKENIZERS[name], *row) for name, row in _READERS.items()}

@@ -1,6 +1,6 @@
-"""A small image classifier, for rejection sampling and for features that cost little.
+"""A small image classifier for rejection sampling and cheap features.
 
-It is trained on the data set it judges; numbers computed with it must name it.
+It is trained on the data set that it evaluates, so results must name it.
 """
 
 from dataclasses import dataclass
@@ -18,10 +18,14 @@ _GROUPS = 8
 
 @dataclass(frozen=True)
 class ClassifierConfig:
-    """Sizes; the defaults are for 28 x 28 grey images.
+    """Sizes of a classifier. The defaults are for 28 x 28 grey images.
 
-    image_size: pixels along each side. channels: 3 for colour, 1 for grey. num_classes: how many there are. width: channels of
-    the network's first stage; the later two double them. blocks: residual blocks of each stage."""
+    image_size: pixels along each side, at least 8.
+    channels: 3 for colour, 1 for grey.
+    num_classes: number of classes.
+    width: channels of the first stage; each later stage doubles them.
+    blocks: residual blocks per stage.
+    """
 
     image_size: int = 28
     channels: int = 1
@@ -37,14 +41,14 @@ class ClassifierConfig:
 
 
 class Classifier(SavedModel, ImageClassifier):
-    """Residual convolutions at half, quarter and eighth resolution, then the mean over places."""
+    """A residual convolutional network at 1/2, 1/4 and 1/8 of the resolution, followed by mean pooling."""
 
     Config = ClassifierConfig
 
     def __init__(self, config: ClassifierConfig) -> None:
         super().__init__(config)
         widths = [config.width, 2 * config.width, 4 * config.width]
-        # The stem halves the resolution at once: on a CPU, convolutions at full resolution cost most and give least.
+        # The stem halves the resolution, because convolutions at full resolution are slow on a CPU and add little.
         stages: list[nn.Module] = [nn.Conv2d(config.channels, widths[0], 4, stride=2, padding=1)]
         for index, width in enumerate(widths):
             if index:
@@ -56,7 +60,7 @@ class Classifier(SavedModel, ImageClassifier):
         self.num_classes, self.feature_width = config.num_classes, widths[-1]
 
     def features(self, images: Tensor) -> Tensor:
-        """images: (b, c, h, w) float in [0, 1]. Returns (b, feature_width)."""
+        """Return features (b, feature_width). images: (b, c, h, w) float in [0, 1]."""
         size = self.config.image_size
         if images.ndim != 4 or images.shape[1:] != (self.config.channels, size, size):
             right = f"(images, {self.config.channels}, {size}, {size})"
@@ -65,12 +69,12 @@ class Classifier(SavedModel, ImageClassifier):
         return F.silu(self.norm(self.stages(x))).mean((2, 3))
 
     def forward(self, images: Tensor) -> Tensor:
-        """images: (b, c, h, w) float in [0, 1]. Returns (b, num_classes) logits."""
+        """Return logits (b, num_classes). images: (b, c, h, w) float in [0, 1]."""
         return self.head(self.features(images))
 
 
 class _Residual(nn.Module):
-    """Norm, convolution, norm, convolution, and the sum."""
+    """A residual block of two normalized convolutions."""
 
     def __init__(self, width: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The critic p_phi: a trunk and a head of one logit per token."""
+"""The critic p_phi: a trunk and a head with one logit per token."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -7,18 +7,18 @@ import torch
 from torch import Tensor, nn
 
 from tokencritic.contracts import TokenCritic, Trunk
-from tokencritic.errors import InputError, check_range
+from tokencritic.errors import InputError, check_range, is_readable
 from tokencritic.models.saved import SavedModel
 from tokencritic.models.transformer import TransformerConfig, TransformerTrunk, initialize
 
 
 @dataclass(frozen=True)
 class CriticConfig(TransformerConfig):
-    """The same sizes as a generator's; the defaults are the paper's critic for 256 x 256 images.
+    """Sizes of a critic. The defaults are the paper's critic for 256 x 256 images.
 
-    reads_mask: the critic also reads which tokens were just sampled (the paper's ablation).
-    ratio_conditioned: the loss adds the log-odds of the mask ratio to the logits, so that the critic need not learn it; False
-    is the paper's.
+    reads_mask: the critic also reads which tokens were just sampled, as in the paper's ablation.
+    ratio_conditioned: train with the ratio-conditioned loss, which adds the log-odds of the mask ratio to the logits;
+    the paper does not.
     """
 
     layers: int = 20
@@ -32,20 +32,21 @@ PAPER_512 = CriticConfig(num_tokens=1024)
 
 
 class Critic(SavedModel, TokenCritic):
-    """A trunk like the generator's with one logit per token. `sigmoid` of it is the paper's p_phi(m = 1).
+    """A critic with the generator's kind of trunk and one logit per token. The sigmoid is the paper's p_phi(m = 1).
 
-    `MaskedGenerator.start_critic` makes one whose trunk starts as the generator's. A critic of another family of generators
-    is a subclass with its `Config`, which has the fields `reads_mask` and `ratio_conditioned` too, and its `trunk_type`.
+    `MaskedGenerator.start_critic` initializes a critic from the generator's trunk. A critic for another family of
+    generators is a subclass with its own `Config` and `trunk_type`. The config also has the fields `reads_mask` and
+    `ratio_conditioned`.
 
-    With `ratio_conditioned` the logit is the log of how much likelier the token is among originals than among sampled tokens.
-    `sigmoid` of it is p_phi of an image of which half the tokens were sampled.
+    With `ratio_conditioned`, the logit is a log likelihood ratio of original against sampled tokens. Its sigmoid is
+    p_phi for an image with half of its tokens sampled.
     """
 
     Config = CriticConfig
     trunk_type: ClassVar[type[Trunk]] = TransformerTrunk
 
     def __init__(self, config: Any = PAPER_256, trunk: Trunk | None = None) -> None:
-        """trunk: a `trunk_type` of the config's sizes, whose weights are kept; a new one if not given."""
+        """Initialize the critic. trunk: a trained `trunk_type` with the config's sizes; by default a new one."""
         super().__init__(config)
         self.num_tokens, self.num_classes = config.num_tokens, config.num_classes
         self.codebook_size = config.codebook_size
@@ -57,20 +58,23 @@ class Critic(SavedModel, TokenCritic):
         if trunk is not None:
             trunk.load_state_dict(kept)
         if config.reads_mask:
-            # Added after `initialize` and 0 at first: with or without it, a critic starts as the same function.
+            # Added after `initialize` and zero, so that a critic starts as the same function with and without it.
             self.mask_embedding = nn.Parameter(torch.zeros(2, self.trunk.width))
 
     def forward(self, tokens: Tensor, labels: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
-        """tokens: (b, n) int64, codes only; labels: (b,) int64; mask: (b, n) bool, True = just sampled, if `reads_mask`.
+        """Return logits (b, n), higher = more likely an original.
 
-        Returns (b, n) logits, higher = more likely an original.
+        tokens: (b, n) int64, codes only.
+        labels: (b,) int64 or None.
+        mask: (b, n) bool, True where the token was just sampled; only if `reads_mask`.
         """
-        if not tokens.is_cuda and not torch.compiler.is_compiling():
+        if is_readable(tokens):
             check_range("tokens", tokens, self.codebook_size)
         if self.reads_mask != (mask is not None):
-            raise InputError(f"mask is {'given' if mask is not None else 'None'} but reads_mask is {self.reads_mask}")
+            got, expected = ("None" if absent else "given" for absent in (mask is None, not self.reads_mask))
+            raise InputError(f"mask is {got}; expected {expected}, because reads_mask is {self.reads_mask}")
         # fmt: off
         extra = None if mask is None else self.mask_embedding[mask.long()]    # b n d
         x = self.trunk(tokens, labels, extra=extra)                           # b n d
-        return self.head(x)[..., 0].clone()                                   # b n; no view, which FSDP could not hook into
+        return self.head(x)[..., 0].clone()                                   # b n; FSDP hooks reject views
         # fmt: on

@@ -1,8 +1,9 @@
 """The transformer of Halton-MaskGIT (Besnier et al., 2025): generator and critic.
 
-The class enters through modulation alone: each block scales, shifts and gates its inputs and outputs by vectors computed from
-the class, as in DiT. Registers, learned vectors without a position, stand behind the tokens. Queries and keys are normalised
-over all heads together. The vocabulary is the codes, then the mask token. Labels are the classes, then the null class.
+- Conditioning: vectors computed from the class scale, shift and gate each block, as in DiT.
+- Registers: learned vectors without a position follow the tokens.
+- Queries and keys are normalized over all heads together.
+- The vocabulary is the codes, then the mask token. Labels are the classes, then the null class.
 """
 
 from dataclasses import dataclass
@@ -13,23 +14,28 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from tokencritic.contracts import Features, Trunk
-from tokencritic.errors import InputError, check_at_least, check_range
+from tokencritic.errors import InputError, check_at_least
 from tokencritic.masking import take
 from tokencritic.models.critic import Critic
 from tokencritic.models.generator import TrunkGenerator
-from tokencritic.models.transformer import initialize
+from tokencritic.models.transformer import check_inputs, initialize
 
 _EPSILON = 1e-5
 
 
 @dataclass(frozen=True)
 class HaltonConfig:
-    """Sizes; the defaults are those of the published "base" generator for 256 x 256 images.
+    """Sizes of a Halton-MaskGIT model. The defaults are the published "base" generator for 256 x 256 images.
 
-    num_tokens: N, tokens of an image. codebook_size: K, the codes a token can be. num_classes: without the null class, which
-    every model has. width: numbers in the vector of a token. layers: blocks of attention and MLP. heads: of the attention;
-    each has width // heads numbers. mlp_width: numbers inside the gated MLP. registers: vectors behind the tokens.
-    dropout: in training, the share of numbers that is set to 0.
+    num_tokens: N, tokens per image.
+    codebook_size: K, number of codes.
+    num_classes: number of classes without the null class, which every model has.
+    width: size of a token's vector.
+    layers: number of blocks.
+    heads: attention heads, each of size width // heads.
+    mlp_width: hidden size of the gated MLP.
+    registers: number of registers.
+    dropout: dropout rate in training, in [0, 1).
     """
 
     num_tokens: int = 256
@@ -57,7 +63,7 @@ class HaltonConfig:
 
     @property
     def attention_width(self) -> int:
-        """Numbers in a query, key or value of all heads together; less than the width where the heads do not divide it."""
+        """The size of a query, key or value of all heads, less than the width if the heads do not divide it."""
         return self.heads * (self.width // self.heads)
 
 
@@ -95,14 +101,8 @@ class HaltonTrunk(Trunk):
         return vectors, tuple(state[:, : self.num_tokens] for state in states)
 
     def _embed(self, tokens: Tensor, labels: Tensor | None, extra: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """The sequence (b, s, d), registers last, and what modulates it (b, d)."""
-        if tokens.ndim != 2 or tokens.shape[1] != self.num_tokens:
-            raise InputError(f"tokens has shape {tuple(tokens.shape)}; expected (images, {self.num_tokens})")
-        if labels is None or labels.shape != tokens.shape[:1]:
-            got = "None" if labels is None else f"of shape {tuple(labels.shape)}"
-            raise InputError(f"labels is {got}; expected one label for each of {len(tokens)} images")
-        if not labels.is_cuda and not torch.compiler.is_compiling():  # on a GPU the look would stall the queue
-            check_range("labels", labels, self.num_classes + 1)
+        """Return the sequence (b, s, d), registers last, and the condition (b, d)."""
+        labels = check_inputs(tokens, labels, self.num_tokens, self.num_classes + 1)
         x = self.words(tokens) + self.positions.weight  # b n d
         if extra is not None:
             x = x + extra
@@ -111,7 +111,7 @@ class HaltonTrunk(Trunk):
         return x, F.silu(self.classes(labels))
 
     def _read_out(self, x: Tensor, condition: Tensor, positions: Tensor | None) -> Tensor:
-        """The last block, at the positions alone, and the modulated norm."""
+        """Apply the last block, only at the positions, and the modulated norm."""
         in_sequence = positions
         if positions is not None and positions.dtype is torch.bool:
             in_sequence = F.pad(positions, (0, self.config.registers))  # b s
@@ -128,7 +128,7 @@ class HaltonTrunk(Trunk):
 
 
 class HaltonBlock(nn.Module):
-    """Self-attention and gated MLP, each modulated by the class, each with a residual sum."""
+    """A residual block of self-attention and gated MLP, both modulated by the class."""
 
     def __init__(self, config: HaltonConfig) -> None:
         super().__init__()
@@ -138,11 +138,15 @@ class HaltonBlock(nn.Module):
         self.qkv = nn.Linear(config.width, 3 * config.attention_width, bias=False)
         self.out = nn.Linear(config.attention_width, config.width, bias=False)
         self.mlp_norm = nn.RMSNorm(config.width, eps=_EPSILON)
-        self.up = nn.Linear(config.width, 2 * config.mlp_width, bias=False)  # the gate of the MLP, then what it gates
+        self.up = nn.Linear(config.width, 2 * config.mlp_width, bias=False)  # the gate of the MLP, then its value
         self.down = nn.Linear(config.mlp_width, config.width, bias=False)
 
     def forward(self, x: Tensor, condition: Tensor, positions: Tensor | None = None) -> Tensor:
-        """x: (b, s, d); condition: (b, d). With positions, only their vectors are computed: (b, k, d) or (m, d)."""
+        """Return vectors (b, s, d), or with positions (b, k, d) or (m, d), see `take`.
+
+        x: (b, s, d).
+        condition: (b, d).
+        """
         # fmt: off
         modulation = self.modulation(condition)                                                    # b 6d
         shift, scale, *_ = modulation[:, None].chunk(6, dim=-1)                                    # b 1 d
@@ -156,7 +160,7 @@ class HaltonBlock(nn.Module):
     def _attend(self, x: Tensor, positions: Tensor | None) -> Tensor:
         r = self.attention_width
         # fmt: off
-        if positions is None or positions.dtype is torch.bool:  # a mask leaves ragged rows: choose after the attention
+        if positions is None or positions.dtype is torch.bool:  # rows of a mask are ragged: select after attention
             q, k, v = self.qkv(x).split(r, dim=-1)                                            # b s r, three times
         else:
             q = F.linear(take(x, positions), self.qkv.weight[:r])                             # b k r
@@ -174,7 +178,7 @@ class HaltonBlock(nn.Module):
 
 
 def _per_token(vectors: Tensor, positions: Tensor | None) -> Tensor:
-    """One vector per image (b, d) -> (b, 1, d), or for a (b, s) bool mask the vector of each hidden token's image (m, d)."""
+    """Broadcast one vector per image (b, d) to (b, 1, d), or to the m tokens of a mask (b, s) bool: (m, d)."""
     if positions is None or positions.dtype is not torch.bool:
         return vectors[:, None]
     return vectors[positions.nonzero()[:, 0]]
@@ -182,10 +186,10 @@ def _per_token(vectors: Tensor, positions: Tensor | None) -> Tensor:
 
 @dataclass(frozen=True)
 class HaltonCriticConfig(HaltonConfig):
-    """The same sizes as a generator's.
+    """Sizes of a Halton-MaskGIT critic.
 
-    reads_mask: the critic also reads which tokens were just sampled. ratio_conditioned: the loss adds the log-odds of the mask
-    ratio to the logits; see `CriticConfig`.
+    reads_mask: the critic also reads which tokens were just sampled.
+    ratio_conditioned: train with the ratio-conditioned loss, which adds the log-odds of the mask ratio to the logits.
     """
 
     reads_mask: bool = False
@@ -193,16 +197,16 @@ class HaltonCriticConfig(HaltonConfig):
 
 
 class HaltonCritic(Critic):
-    """Halton-MaskGIT's trunk with one logit per token."""
+    """A critic on the trunk of `HaltonGenerator`."""
 
     Config = HaltonCriticConfig
     trunk_type = HaltonTrunk
 
 
 class HaltonGenerator(TrunkGenerator):
-    """Halton-MaskGIT's generator. The head over the codes is tied to the trunk's embedding of them.
+    """Halton-MaskGIT's generator. The weights of the head are tied to the embeddings of the codes.
 
-    The original has a logit of the mask token too. Here it is left out: a hidden token is always sampled as a code.
+    Unlike the original, there is no logit of the mask token, because only codes are sampled.
     """
 
     Config = HaltonConfig

@@ -1,4 +1,4 @@
-"""The inline critic: a small head on the frozen generator's features, one logit per token."""
+"""The inline critic: a small head on the features of a frozen generator, with one logit per token."""
 
 from dataclasses import dataclass
 
@@ -13,10 +13,14 @@ from tokencritic.models.transformer import Block, TransformerConfig, initialize
 
 @dataclass(frozen=True)
 class InlineCriticConfig:
-    """Sizes; the defaults suit the paper's generator for 256 x 256 images, of whose FLOPs the head then has 3 %.
+    """Sizes of an inline critic. The defaults suit the paper's generator for 256 x 256 images.
 
-    num_tokens, codebook_size, num_classes, num_features, feature_width: the generator's. generator: its fingerprint.
-    width: numbers in the vector of a token, inside the head. layers, heads, mlp_width: of its blocks.
+    num_tokens, codebook_size, num_classes, num_features, feature_width: sizes of the generator.
+    generator: identity of the generator.
+    width: size of a token's vector inside the head.
+    layers: number of blocks of the head.
+    heads: attention heads, which divide the width.
+    mlp_width: hidden size of the MLP.
     """
 
     num_tokens: int = 256
@@ -39,7 +43,7 @@ class InlineCriticConfig:
 
 
 class InlineCritic(SavedModel, FeatureCritic):
-    """Each feature through a LayerNorm of its own, all of them projected to the head's width, then a few blocks."""
+    """A head that normalizes each feature, projects all features to its width, and applies a few blocks."""
 
     Config = InlineCriticConfig
 
@@ -60,7 +64,7 @@ class InlineCritic(SavedModel, FeatureCritic):
         self.apply(initialize)
 
     def forward(self, features: Features) -> Tensor:
-        """features: `num_features` tensors (b, n, feature_width). Returns (b, n) logits, higher = more likely an original."""
+        """Return logits (b, n), higher = more likely an original. features: `num_features` of (b, n, feature_width)."""
         # fmt: off
         normed = [norm(feature) for norm, feature in zip(self.norms, features, strict=True)]
         x = self.projection(torch.cat(normed, dim=-1))     # b n d

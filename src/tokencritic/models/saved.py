@@ -1,4 +1,4 @@
-"""Models on disk: `config.json` and `model.safetensors` in one folder, local or on the Hub. Nothing is unpickled."""
+"""Models as `config.json` and `model.safetensors` in a folder, on disk or on the Hub. Nothing is unpickled."""
 
 import dataclasses
 import hashlib
@@ -17,23 +17,16 @@ from torch.overrides import TorchFunctionMode
 from tokencritic.contracts import Part
 from tokencritic.errors import InputError
 from tokencritic.files import read_json, reading, write_atomically
+from tokencritic.fingerprints import with_weights
 from tokencritic.pretrained import place_of
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
-_LISTED = 3  # names in an error
-
-
-def with_weights(digest: Any, module: nn.Module) -> str:
-    """The hash of what a hash has seen and every weight of a module."""
-    for name, tensor in sorted(module.state_dict().items()):
-        digest.update(name.encode())
-        digest.update(tensor.detach().float().cpu().contiguous().numpy().tobytes())
-    return digest.hexdigest()
+_LISTED = 3  # names in an error message
 
 
 class SavedModel(nn.Module, Part, PyTorchModelHubMixin, license="apache-2.0", library_name="token-critic"):
-    """A module made from one frozen dataclass, `Config`, with `save_pretrained`, `from_pretrained` and `push_to_hub`."""
+    """A module that is built from a frozen dataclass, `Config`, and can be saved, loaded and pushed to the Hub."""
 
     Config: type[Any]
 
@@ -46,21 +39,21 @@ class SavedModel(nn.Module, Part, PyTorchModelHubMixin, license="apache-2.0", li
         return (self,)
 
     def fingerprint(self) -> str:
-        """A sha256 of the config and every weight: what is made with one model must not be mixed with another's."""
+        """Return the SHA-256 of the config and all weights."""
         digest = hashlib.sha256(json.dumps(dataclasses.asdict(self.config), sort_keys=True).encode())
         return with_weights(digest, self)
 
     def save_pretrained(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, save_directory: str | Path, *, config: Any = None, model_card_kwargs: Any = None
     ) -> None:
-        """Write the folder, as `write_model` does. The other arguments are those that `push_to_hub` passes."""
+        """Write the model folder. The other arguments, which `push_to_hub` passes, are ignored."""
         write_model(Path(save_directory), self.config, self.state_dict())
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: str | Path, **hub_arguments: Any) -> Self:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Load from a folder or a bundled model, or else from the Hub. In float32 and in eval mode.
+        """Load a model from a folder, a bundled model or the Hub, in float32 and evaluation mode.
 
-        hub_arguments: `revision`, `token`, `cache_dir`, `local_files_only`, `subfolder` of `huggingface_hub`.
+        hub_arguments: `revision`, `token`, `cache_dir`, `local_files_only` and `subfolder` of `huggingface_hub`.
         """
         place = pretrained_model_name_or_path
         config_file, file = (find_file(place, name, **hub_arguments) for name in (CONFIG, WEIGHTS))
@@ -69,35 +62,35 @@ class SavedModel(nn.Module, Part, PyTorchModelHubMixin, license="apache-2.0", li
             weights = safetensors.torch.load_file(file)
         expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
         if wrong := misfit(expected, weights):
-            raise InputError(f"{file} does not fit the config beside it ({wrong})")
+            raise InputError(f"{file} does not fit its {CONFIG} ({wrong})")
         weights = {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in weights.items()}
         model.load_state_dict(weights, assign=True)
         return model.eval()
 
     @classmethod
     def without_weights(cls, config: Any) -> Self:
-        """A model on the meta device, without a random start, which weights to be loaded would overwrite."""
+        """Return a model on the meta device, without random initialization, to load weights into."""
         with torch.device("meta"), _NoInitialization():
             return cls(config)
 
 
 class _NoInitialization(TorchFunctionMode):
-    """Leaves `torch.nn.init` out. Without memory it does nothing, but torch loads its compiler for that: a second and more."""
+    """A mode that skips `torch.nn.init`. On the meta device it has no effect, but makes torch import its compiler."""
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        skipped = getattr(func, "__module__", None) == "torch.nn.init"  # some functions of torch are of no module
+        skipped = getattr(func, "__module__", None) == "torch.nn.init"  # some torch functions have no module
         return kwargs.get("tensor") if skipped else func(*args, **kwargs)
 
 
 def write_model(folder: Path, config: Any, weights: Mapping[str, Tensor]) -> None:
-    """Write a model folder; each file appears whole or not at all. The config comes last: without it nothing is loaded."""
+    """Write a model folder, each file atomically. The config is written last, and no model loads without it."""
     folder.mkdir(parents=True, exist_ok=True)
     text, file = json.dumps(dataclasses.asdict(config), indent=2) + "\n", folder / CONFIG
     if file.exists() and file.read_text() != text:
-        file.unlink()  # if interrupted, new weights must not stand beside another model's config
+        file.unlink()  # after an interruption, new weights must not load with an old config
     whole = {name: tensor.detach().contiguous() for name, tensor in weights.items()}
     try:
         write_atomically(folder / WEIGHTS, lambda path: safetensors.torch.save_file(whole, path))
@@ -107,13 +100,13 @@ def write_model(folder: Path, config: Any, weights: Mapping[str, Tensor]) -> Non
 
 
 def find_file(place: str | Path, name: str, **hub_arguments: Any) -> Path:
-    """The file `name` of a local folder, of a bundled model, or of a Hub id, downloaded now or before.
+    """Return the file `name` of a folder, a bundled model or a Hub id, from which it is downloaded or cached.
 
-    The Hub is asked once whether it is there: where it cannot be reached, `hf_hub_download` would wait and ask again for
-    half a minute, and a mistyped folder is often what is asked for.
+    A single request checks whether the Hub can be reached. `hf_hub_download` alone would retry for half a minute, and
+    an unknown id is often a mistyped folder.
     """
     place = place_of(place)
-    if Path(place).exists():  # whatever is missing in a folder that is there is not looked for anywhere else
+    if Path(place).exists():  # an existing folder takes precedence over a Hub id
         folder = Path(place) / hub_arguments.get("subfolder", "")
         if not (folder / name).is_file():
             raise InputError(f"{folder} has no {name}; expected a folder written by save_pretrained")
@@ -124,27 +117,27 @@ def find_file(place: str | Path, name: str, **hub_arguments: Any) -> Path:
             within = {key: hub_arguments[key] for key in ("subfolder", "revision") if key in hub_arguments}
             get_hf_file_metadata(hf_hub_url(str(place), name, **within), token=hub_arguments.get("token"))
     except (HfHubHTTPError, HFValidationError):
-        pass  # an answer; what it means is for the download to say
-    except Exception as error:  # no answer: the error's class is another in each version of huggingface_hub
+        pass  # the Hub answered; the download reports what is wrong
+    except Exception as error:  # no answer; the class differs between versions of huggingface_hub
         hub_arguments["local_files_only"] = True
         silence = f"the Hub cannot be reached ({str(error).strip() or type(error).__name__})"
     try:
         return Path(hf_hub_download(str(place), name, **hub_arguments))
     except HFValidationError as error:
-        raise InputError(f"{place} is not a folder, and no Hub id, which is a name or owner/name") from error
+        raise InputError(f"{place} is neither a folder nor a Hub id; expected one of them") from error
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
         reason = silence or str(error).strip().splitlines()[0]
-        raise InputError(f"{place} is not a folder, and as a Hub id it gives no {name}: {reason}") from error
+        raise InputError(f"{place} is not a folder, and not a Hub id with {name}: {reason}") from error
 
 
 def _read_config(file: Path, config_type: type[Any]) -> Any:
-    """The dataclass from its JSON; unknown, missing and impossible values are errors."""
+    """Read a config from JSON. Raises InputError for unknown, missing or invalid values."""
     values = read_json(file)
     kinds: dict[str, Any] = {field.name: field.type for field in dataclasses.fields(config_type)}
     for name, value in values.items():
-        # Types other than numbers and truth values are not looked at.
+        # Only numbers and booleans are checked.
         allowed = {int: (int,), float: (int, float), bool: (bool,)}.get(kinds.get(name), (type(value),))
-        if type(value) not in allowed:  # a truth value is an instance of int
+        if type(value) not in allowed:  # not isinstance, because bool is a subclass of int
             raise InputError(f"{file}: {name} is {value!r}; expected {kinds[name].__name__}")
     try:
         return config_type(**values)
@@ -153,7 +146,7 @@ def _read_config(file: Path, config_type: type[Any]) -> Any:
 
 
 def misfit(expected: Mapping[str, tuple[int, ...]], tensors: Mapping[str, Tensor]) -> str:
-    """What is missing in tensors of these shapes, unexpected, or of another shape, the first few of each; "" if all fit."""
+    """Return a text of missing, unexpected and misshaped tensors, the first few of each; "" if all fit."""
     wrong = {
         "missing": sorted(expected.keys() - tensors.keys()),
         "unexpected": sorted(tensors.keys() - expected.keys()),

@@ -1,13 +1,14 @@
-"""The bidirectional transformer that generator and critic share.
+"""The bidirectional transformer of generator and critic.
 
-By default it is exactly the official MaskGIT architecture: word and learned position embeddings with LayerNorm, blocks
-normalised after each residual sum, tanh GELU, and a dense read-out; LayerNorm's epsilon is 1e-12 throughout. The vocabulary
-is the codes, then the classes, then (with `null_class`) one class that stands for none, then the mask token.
+The default is the official MaskGIT architecture: token and position embeddings with LayerNorm, post-norm blocks, tanh
+GELU, and a dense readout. The epsilon of LayerNorm is 1e-12. The vocabulary is the codes, the classes, the null class if
+there is one, and the mask token, in this order.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -16,7 +17,7 @@ from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
 from tokencritic.contracts import Features, Trunk
-from tokencritic.errors import InputError, check_range
+from tokencritic.errors import InputError, check_range, is_readable
 from tokencritic.masking import take
 
 _EPSILON = 1e-12
@@ -27,13 +28,18 @@ _GELU_PIECE = 2**17
 
 @dataclass(frozen=True)
 class TransformerConfig:
-    """Sizes; the defaults are the paper's generator for 256 x 256 images.
+    """Sizes of a transformer. The defaults are the paper's generator for 256 x 256 images.
 
-    num_tokens: N, tokens of an image. codebook_size: K, the codes a token can be. num_classes: 0 for a model without classes.
-    null_class: also learn a class that stands for none, for classifier-free guidance. width: numbers in the vector of a token.
-    layers: blocks of attention and MLP. heads: of the attention; they share the width. mlp_width: numbers inside the MLP.
-    dropout: in training, the share of numbers that is set to 0. norm_first: normalise before attention and MLP instead of
-    after the sum.
+    num_tokens: N, tokens per image.
+    codebook_size: K, number of codes.
+    num_classes: number of classes; 0 for an unconditional model.
+    null_class: also learn a null class, for classifier-free guidance.
+    width: size of a token's vector.
+    layers: number of blocks.
+    heads: attention heads, which divide the width.
+    mlp_width: hidden size of the MLP.
+    dropout: dropout rate in training, in [0, 1).
+    norm_first: pre-norm instead of post-norm blocks.
     """
 
     num_tokens: int = 256
@@ -54,7 +60,7 @@ class TransformerConfig:
         if self.num_classes < 0:
             raise InputError(f"num_classes is {self.num_classes}; it must be 0 or more")
         if self.null_class and not self.num_classes:
-            raise InputError("null_class is true but num_classes is 0; there is no class to leave out")
+            raise InputError("null_class is true but num_classes is 0; expected at least 1")
         if self.width % self.heads:
             raise InputError(f"width is {self.width}; it must be a multiple of heads, {self.heads}")
         if not 0 <= self.dropout < 1:
@@ -62,7 +68,7 @@ class TransformerConfig:
 
     @property
     def num_labels(self) -> int:
-        """How many labels the model takes: the classes and, last, the null class if there is one."""
+        """The number of labels: the classes and, last, the null class if there is one."""
         return self.num_classes + self.null_class
 
     @property
@@ -75,22 +81,30 @@ class TransformerConfig:
 
 
 class TransformerTrunk(Trunk):
-    """The official MaskGIT's transformer without its heads."""
+    """MaskGIT's transformer without its head. Subclasses may change these attributes.
+
+    exact_gelu: use the exact GELU instead of its tanh approximation.
+    has_readout: a dense layer, GELU and LayerNorm follow the blocks.
+    """
+
+    exact_gelu: ClassVar[bool] = False
+    has_readout: ClassVar[bool] = True
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         self.config, self.width = config, config.width
         self.num_tokens, self.codebook_size, self.mask_id = config.num_tokens, config.codebook_size, config.mask_id
         self.num_classes, self.null_class = config.num_classes, config.null_class
-        self.prefix = 1 if config.num_classes else 0  # the class token stands in front
+        self.prefix = 1 if config.num_classes else 0  # the class token comes first
         self.words = nn.Embedding(config.vocabulary_size, config.width)
         self.positions = nn.Embedding(self.prefix + config.num_tokens, config.width)
         self.embedding_norm = nn.LayerNorm(config.width, eps=_EPSILON)
         self.dropout = nn.Dropout(config.dropout)
-        self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
+        self.blocks = nn.ModuleList(self._make_block(index) for index in range(config.layers))
         self.final_norm = nn.LayerNorm(config.width, eps=_EPSILON) if config.norm_first else nn.Identity()
-        self.readout = nn.Linear(config.width, config.width)
-        self.readout_norm = nn.LayerNorm(config.width, eps=_EPSILON)
+        if self.has_readout:
+            self.readout = nn.Linear(config.width, config.width)
+            self.readout_norm = nn.LayerNorm(config.width, eps=_EPSILON)
 
     def forward(
         self, tokens: Tensor, labels: Tensor | None, positions: Tensor | None = None, extra: Tensor | None = None
@@ -116,54 +130,64 @@ class TransformerTrunk(Trunk):
         # fmt: on
 
     def _read_out(self, x: Tensor, positions: Tensor | None) -> Tensor:
-        """The last block, at the positions alone, and the dense read-out."""
+        """Apply the last block, only at the positions, and the dense readout if there is one."""
         # fmt: off
         x = self._run(self.blocks[-1], x, self._in_sequence(positions))   # b s d | b k d | m d
         if positions is None:
             x = x[:, self.prefix :]                                       # b n d
         # fmt: on
-        return self.readout_norm(gelu(self.readout(self.final_norm(x))))
+        x = self.final_norm(x)
+        if not self.has_readout:
+            return x
+        return self.readout_norm(activation(self.exact_gelu)(self.readout(x)))
 
-    def _run(self, block: nn.Module, x: Tensor, positions: Tensor | None = None) -> Tensor:
+    def _make_block(self, index: int) -> nn.Module:
+        return Block(self.config, exact_gelu=self.exact_gelu)
+
+    def _run(self, block: nn.Module, *inputs: Tensor | None) -> Tensor:
         if self.recompute_activations and self.training and torch.is_grad_enabled():
-            return checkpoint(block, x, positions, use_reentrant=False)
-        return block(x, positions)
+            return checkpoint(block, *inputs, use_reentrant=False)
+        return block(*inputs)
 
     def _prepend_class(self, tokens: Tensor, labels: Tensor | None) -> Tensor:
-        config = self.config
-        if tokens.ndim != 2 or tokens.shape[1] != config.num_tokens:
-            raise InputError(f"tokens has shape {tuple(tokens.shape)}; expected (images, {config.num_tokens})")
-        if not self.prefix:
-            return tokens
-        if labels is None or labels.shape != tokens.shape[:1]:
-            got = "None" if labels is None else f"of shape {tuple(labels.shape)}"
-            raise InputError(f"labels is {got}; expected one label for each of {len(tokens)} images")
-        if not labels.is_cuda and not torch.compiler.is_compiling():  # on a GPU the look would stall the queue
-            check_range("labels", labels, config.num_labels)
-        return torch.cat([labels[:, None] + config.codebook_size, tokens], dim=1)
+        labels = check_inputs(tokens, labels, self.num_tokens, self.config.num_labels)
+        return tokens if labels is None else torch.cat([labels[:, None] + self.codebook_size, tokens], dim=1)
 
     def _in_sequence(self, positions: Tensor | None) -> Tensor | None:
-        """Positions among the tokens -> positions in the sequence, which the class token may begin."""
+        """Return positions in the sequence, which may start with the class token, from positions of tokens."""
         if positions is None or not self.prefix:
             return positions
         return F.pad(positions, (1, 0)) if positions.dtype is torch.bool else positions + 1
 
 
 class Block(nn.Module):
-    """Self-attention and MLP, each with a residual sum."""
+    """A residual block of self-attention and MLP.
 
-    def __init__(self, config: TransformerConfig) -> None:
+    exact_gelu: as in `TransformerTrunk`.
+    qkv_bias: queries, keys and values have a bias.
+    epsilon: the epsilon of LayerNorm.
+    """
+
+    def __init__(
+        self,
+        config: TransformerConfig,
+        *,
+        exact_gelu: bool = False,
+        qkv_bias: bool = True,
+        epsilon: float = _EPSILON,
+    ) -> None:
         super().__init__()
+        self.activation = activation(exact_gelu)
         self.heads, self.dropout, self.norm_first = config.heads, config.dropout, config.norm_first
-        self.qkv = nn.Linear(config.width, 3 * config.width)
+        self.qkv = nn.Linear(config.width, 3 * config.width, bias=qkv_bias)
         self.out = nn.Linear(config.width, config.width)
-        self.attention_norm = nn.LayerNorm(config.width, eps=_EPSILON)
+        self.attention_norm = nn.LayerNorm(config.width, eps=epsilon)
         self.up = nn.Linear(config.width, config.mlp_width)
         self.down = nn.Linear(config.mlp_width, config.width)
-        self.mlp_norm = nn.LayerNorm(config.width, eps=_EPSILON)
+        self.mlp_norm = nn.LayerNorm(config.width, eps=epsilon)
 
     def forward(self, x: Tensor, positions: Tensor | None = None) -> Tensor:
-        """x: (b, s, d). With positions, only their vectors are computed: (b, k, d) or (m, d), see `take`."""
+        """Return vectors (b, s, d), or with positions (b, k, d) or (m, d), see `take`. x: (b, s, d)."""
         attended = self._attend(self.attention_norm(x) if self.norm_first else x, positions)  # b s d | b k d | m d
         x = x if positions is None else take(x, positions)
         if self.norm_first:
@@ -175,11 +199,12 @@ class Block(nn.Module):
     def _attend(self, x: Tensor, positions: Tensor | None) -> Tensor:
         width = x.shape[-1]
         # fmt: off
-        if positions is None or positions.dtype is torch.bool:  # a mask leaves ragged rows: choose after the attention
+        if positions is None or positions.dtype is torch.bool:  # rows of a mask are ragged: select after attention
             q, k, v = self.qkv(x).split(width, dim=-1)                                        # b s d, three times
         else:
-            q = F.linear(take(x, positions), self.qkv.weight[:width], self.qkv.bias[:width])  # b k d
-            k, v = F.linear(x, self.qkv.weight[width:], self.qkv.bias[width:]).chunk(2, dim=-1)
+            bias = (None, None) if self.qkv.bias is None else self.qkv.bias.tensor_split([width])
+            q = F.linear(take(x, positions), self.qkv.weight[:width], bias[0])                # b k d
+            k, v = F.linear(x, self.qkv.weight[width:], bias[1]).chunk(2, dim=-1)
         q, k, v = (y.unflatten(-1, (self.heads, -1)).transpose(1, 2) for y in (q, k, v))      # b h s d/h
         y = F.scaled_dot_product_attention(q, k, v, dropout_p=self.dropout if self.training else 0.0)
         y = y.transpose(1, 2).flatten(2)                                                      # b s d
@@ -187,23 +212,45 @@ class Block(nn.Module):
         return y[positions] if positions is not None and positions.dtype is torch.bool else y
 
     def _mlp(self, x: Tensor) -> Tensor:
-        return self.down(gelu(self.up(x)))
+        return self.down(self.activation(self.up(x)))
 
     def _drop(self, x: Tensor) -> Tensor:
         return F.dropout(x, self.dropout, self.training)
 
 
-def gelu(x: Tensor) -> Tensor:
-    """GELU in its tanh form, as the official weights need it.
+def check_inputs(tokens: Tensor, labels: Tensor | None, num_tokens: int, num_labels: int) -> Tensor | None:
+    """Raise InputError unless tokens are (b, num_tokens) and labels (b,) in [0, num_labels).
 
-    Without gradients it may overwrite x. On a CPU it can be differentiated once only.
+    Returns the labels, or None if num_labels is 0.
+    """
+    if tokens.ndim != 2 or tokens.shape[1] != num_tokens:
+        raise InputError(f"tokens has shape {tuple(tokens.shape)}; expected (images, {num_tokens})")
+    if not num_labels:
+        return None
+    if labels is None or labels.shape != tokens.shape[:1]:
+        got = "None" if labels is None else f"of shape {tuple(labels.shape)}"
+        raise InputError(f"labels is {got}; expected one label for each of {len(tokens)} images")
+    if is_readable(labels):
+        check_range("labels", labels, num_labels)
+    return labels
+
+
+def activation(exact_gelu: bool) -> Callable[[Tensor], Tensor]:
+    """Return the exact GELU or its tanh approximation."""
+    return F.gelu if exact_gelu else gelu
+
+
+def gelu(x: Tensor) -> Tensor:
+    """Compute the tanh approximation of GELU, which the official weights need.
+
+    Without gradients, x may be overwritten. On a CPU, it can only be differentiated once.
     """
     if x.device.type != "cpu" or x.dtype not in (torch.float32, torch.float64) or torch.compiler.is_compiling():
         return F.gelu(x, approximate="tanh")
     if torch.is_grad_enabled():
         return _Gelu.apply(x)  # pyright: ignore[reportReturnType]
-    # 0.5 x (1 + tanh u) = x sigmoid(2 u). The CPU's sigmoid is three times as fast as its tanh, and small pieces changed
-    # in place stay in the cache: together worth a twentieth of a paper-size forward pass.
+    # 0.5 x (1 + tanh u) = x sigmoid(2 u). On a CPU, sigmoid is three times as fast as tanh, and small pieces that are
+    # changed in place stay in the cache.
     linear = x.new_tensor(_GELU_LINEAR)
     for piece in x.view(-1).split(_GELU_PIECE):
         piece.mul_(torch.addcmul(linear, piece, piece, value=_GELU_CUBIC).mul_(piece).sigmoid_())
@@ -211,7 +258,7 @@ def gelu(x: Tensor) -> Tensor:
 
 
 class _Gelu(torch.autograd.Function):
-    """The same with gradients. The slope is made along with the value and kept in place of x: going back is one product."""
+    """GELU with gradients. Forward saves the slope instead of x, so that backward is one product."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -235,7 +282,7 @@ class _Gelu(torch.autograd.Function):
 
 
 def initialize(module: nn.Module) -> None:
-    """The paper's start: weights from a normal of 0.02 cut off at two deviations, biases 0."""
+    """Initialize a module as in the paper: weights from a normal with std 0.02, truncated at 2 std, and biases 0."""
     if isinstance(module, nn.Linear | nn.Embedding):
         nn.init.trunc_normal_(module.weight, std=0.02, a=-0.04, b=0.04)
         if isinstance(module, nn.Linear) and module.bias is not None:

@@ -1,4 +1,4 @@
-"""Pictures of what the models make, and of how: grids, score heatmaps, step animations, film strips, before and after."""
+"""Pictures of samples and of sampling: grids, score heatmaps, step animations, film strips, before and after."""
 
 from tokencritic.pictures.grids import image_grid, save
 from tokencritic.pictures.steps import before_and_after, film_strip, run_of, step_frames, write_steps

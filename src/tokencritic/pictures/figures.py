@@ -1,6 +1,6 @@
-"""Figures of measurements: the trade-off curves of a sweep, as in the paper, and what a diagnosis finds about the critic.
+"""Figures of evaluations: the trade-off curves of a sweep, as in the paper, and the results of a diagnosis.
 
-Everything is told apart by colour and by line style or marker, so that it reads in print too.
+Series differ in colour and in line style or marker, so that figures remain readable in greyscale.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,24 +18,26 @@ from tokencritic.sampling.samplers import SAMPLERS
 
 Row = Mapping[str, Any]
 
-BLUE, VERMILION, GREEN = "#0072B2", "#D55E00", "#009E73"  # of Okabe and Ito
-_STYLES: tuple[Any, ...] = ("-", (0, (5, 1, 1, 1, 1, 1)), "--", ":", "-.")  # of samplers, by their place in the table
+BLUE, VERMILION, GREEN = "#0072B2", "#D55E00", "#009E73"  # Okabe and Ito's palette
+_STYLES: tuple[Any, ...] = ("-", (0, (5, 1, 1, 1, 1, 1)), "--", ":", "-.")  # line styles of samplers, in table order
 _LINES = {name: _STYLES[place % len(_STYLES)] for place, name in enumerate(SAMPLERS)}
 _TITLES = {"is": "Inception Score", "recall": "recall", "precision": "precision"}
 _MARKERS = "osD^vP*Xphd<>"
-# What the report calls something: its label, and its colour and style as `plot` takes them.
+# Keys of the reports, with their labels, colours and matplotlib styles.
 _KINDS = {
     "original": ("original", BLUE, "-"),
     "changed": ("resampled, changed", VERMILION, "--"),
     "equal": ("resampled, equal to the original", GREEN, ":"),
 }
-_GROUPS = {"remasked": ("re-masked", "o-"), "resampled": ("resampled at once", "s--"), "kept": ("kept", "^:")}
+_GROUPS = {"remasked": ("re-masked", "o-"), "resampled": ("hidden again", "s--"), "kept": ("kept", "^:")}
 
 
 def tradeoff_figures(rows: Sequence[Row], folder: Path, explained: str) -> list[Path]:
-    """Draw the figures that the rows' metrics allow, as PNG files; returns them.
+    """Write the trade-off figures that the metrics of the rows allow as PNG files, and return their paths.
 
-    rows: as `sweep` gives them. explained: a line below the figures that says what was measured with.
+    rows: as yielded by `sweep`.
+    folder: an existing folder.
+    explained: a caption below each figure.
     """
     wanted = {"fid_is.png": ["is"], "fid_recall_precision.png": ["recall", "precision"]}
     figures = {
@@ -47,19 +49,21 @@ def tradeoff_figures(rows: Sequence[Row], folder: Path, explained: str) -> list[
 
 
 def diagnosis_figures(held_out: Row, sampling: Mapping[str, Row], folder: Path, explained: str) -> list[Path]:
-    """Draw all figures of a diagnosis as PNG files in a folder that is there; returns them.
+    """Write all figures of a diagnosis as PNG files, and return their paths.
 
-    held_out: as `held_out_report` gives it. sampling: by sampler, as `sampling_report` gives it. explained: a line below
-    each figure that says what was measured.
+    held_out: as returned by `held_out_report`.
+    sampling: the result of `sampling_report` for each sampler, by name.
+    folder: an existing folder.
+    explained: a caption below each figure.
     """
     figures = {"scores.png": draw_scores(held_out["by_ratio"]), "sampling.png": draw_sampling(sampling)}
     return _write(figures, folder, explained)
 
 
 def draw_tradeoff(rows: Sequence[Row], metrics: Sequence[str]) -> Figure:
-    """FID, lower is better, against each of some metrics of which higher is better, side by side.
+    """Draw FID (lower is better) against each of the metrics (higher is better), side by side.
 
-    The shape of a point is its NFE. Filled points on a line are a sampler's Pareto front.
+    The marker of a point shows its NFE. Filled points on a line are the Pareto front of a sampler.
     """
     counts = sorted({row["nfe"] for row in rows})
     shapes = {nfe: _MARKERS[place % len(_MARKERS)] for place, nfe in enumerate(counts)}
@@ -82,7 +86,7 @@ def draw_tradeoff(rows: Sequence[Row], metrics: Sequence[str]) -> Figure:
 
 
 def pareto_front(rows: Sequence[Row], metric: str) -> list[Row]:
-    """The rows that no other beats in FID (lower) without losing in the metric (higher), in the metric's order."""
+    """Return the Pareto front of FID (lower is better) and a metric (higher is better), in the order of FID."""
     front: list[Row] = []
     for row in sorted(rows, key=lambda row: (row["fid"], -row[metric])):
         if not front or row[metric] > front[-1][metric]:
@@ -96,7 +100,7 @@ def _draw_sampler(axes: Axes, rows: Sequence[Row], sampler: str, metric: str, sh
     axes.plot(*line, linestyle=_LINES[sampler], color=colour, linewidth=1.6)
     for row in rows:
         x, y = row[metric], row["fid"]
-        x_std, y_std = np.array([row.get(f"{metric}_std"), row.get("fid_std")], float)  # None and NaN: not known
+        x_std, y_std = np.array([row.get(f"{metric}_std"), row.get("fid_std")], float)  # None and NaN are unknown
         axes.errorbar(x, y, y_std, x_std, color=colour, elinewidth=0.7, alpha=0.35, zorder=1)
         face, size, order = (colour, 7, 4) if any(row is one for one in front) else ("white", 5, 3)
         style: dict[str, Any] = {"color": colour, "markerfacecolor": face, "markeredgewidth": 1.1}
@@ -104,7 +108,10 @@ def _draw_sampler(axes: Axes, rows: Sequence[Row], sampler: str, metric: str, sh
 
 
 def draw_scores(sections: Sequence[Row]) -> Figure:
-    """Histograms of scores by kind of token, one panel for each bin of the mask ratio. sections: `by_ratio`."""
+    """Draw histograms of scores by kind of token, with one panel for each bin of the mask ratio.
+
+    sections: `by_ratio` of `held_out_report`.
+    """
     figure, panels = _new_figure(1, len(sections))
     for axes, section in zip(panels[0], sections, strict=True):
         for kind, (label, colour, line) in _KINDS.items():
@@ -118,7 +125,7 @@ def draw_scores(sections: Sequence[Row]) -> Figure:
 
 
 def draw_sampling(sampling: Mapping[str, Row]) -> Figure:
-    """What happens step by step, for each sampler by its name."""
+    """Draw mean score, re-masked tokens and the effect of resampling at each step, for each sampler by name."""
     figure, panels = _new_figure(2, 2)
     mean, often, same, gain = panels.flat
     for sampler, report in sampling.items():
@@ -132,18 +139,21 @@ def draw_sampling(sampling: Mapping[str, Row]) -> Figure:
         for axes, what in ((same, "same"), (gain, "gain")):
             for group, (label, style) in _GROUPS.items():
                 values = np.array([step[group][what] for step in steps[:-1]], float)
-                if np.isfinite(values).any() and (group, what) != ("kept", "same"):  # a kept token is the same, always
+                if np.isfinite(values).any() and (group, what) != ("kept", "same"):  # kept tokens never change
                     axes.plot(numbers[:-1], values, style, label=f"{name}: {label}", color=colour, markersize=3.5)
     gain.axhline(0, color="#808080", linewidth=0.8)
     _label(mean, "mean score of the whole image", "step")
     _label(often, "tokens re-masked, per image", "step")
-    _label(same, "share that resampling left the same", "step")
-    _label(gain, "mean change of score by resampling", "step")
+    _label(same, "share of tokens unchanged by resampling", "step")
+    _label(gain, "mean change in score by resampling", "step")
     return _with_legend(figure, panels)
 
 
 def _new_figure(rows: int, columns: int, size: tuple[float, float] | None = None) -> tuple[Figure, np.ndarray]:
-    """A figure and its panels (rows, columns), which share their y axis if there is one row. size: in inches."""
+    """Create a figure and its panels (rows, columns). Panels in a single row share their y axis.
+
+    size: (width, height) in inches.
+    """
     size = size or (2.4 + 3.1 * columns, 0.6 + 2.9 * rows)
     figure = Figure(figsize=size, dpi=200, layout="constrained")
     panels = figure.subplots(rows, columns, sharey=rows == 1, squeeze=False)
@@ -160,7 +170,7 @@ def _label(axes: Axes, title: str, xlabel: str) -> None:
 
 
 def _with_legend(figure: Figure, panels: np.ndarray) -> Figure:
-    """The figure with one legend for all panels, each name once."""
+    """Add one legend for all panels, with each label once, and return the figure."""
     handles: dict[str, Any] = {}
     for axes in panels.flat:
         of_axes, labels = axes.get_legend_handles_labels()

@@ -1,32 +1,36 @@
-"""Many images in one, and pictures on disk."""
+"""Image grids, and writing pictures to disk."""
 
+import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from PIL import Image, ImageDraw
+from PIL.PngImagePlugin import PngInfo
 
 from tokencritic.errors import InputError, check_at_least
-from tokencritic.files import write_atomically
+from tokencritic.files import reading, write_atomically
 from tokencritic.pictures.look import GROUND, INK, font, shorten
 
+NOTE = "token-critic"  # the key of the text in a PNG that says how its image was made
 _NAME_SIZE, _NAME_HEIGHT = 12, 20
 
 
 def image_grid(
     images: Sequence[Image.Image], columns: int | None = None, scale: int | None = None, names: Sequence[str] = ()
 ) -> Image.Image:
-    """Images of one size in rows, on white.
+    """Arrange images of one size in a grid on a white background.
 
-    columns: as square as possible unless given.
-    scale: whole-number magnification, by default so that small images are at least 64 pixels high.
-    names: what to write below each image, for instance its class; what does not fit is cut off.
+    columns: images per row; by default the grid is as square as possible.
+    scale: integer magnification; by default images are at least 64 pixels high.
+    names: texts below the images, for instance their classes. Long texts are shortened.
     """
     if not images:
-        raise InputError("images is empty; there is nothing to show")
+        raise InputError("images is empty; expected at least one image")
     width, height = images[0].size
     if any(image.size != (width, height) for image in images):
-        raise InputError("images have different sizes; a grid needs one size")
+        raise InputError("images have different sizes; expected one size")
     if names and len(names) != len(images):
         raise InputError(f"names has {len(names)} entries for {len(images)} images; give one for each, or none")
     scale = max(1, math.ceil(64 / height)) if scale is None else scale
@@ -50,6 +54,25 @@ def image_grid(
     return canvas
 
 
-def save(image: Image.Image, file: str | Path) -> None:
-    """Write a PNG, whole or not at all."""
-    write_atomically(Path(file), lambda path: image.save(path, "PNG"))
+def save(image: Image.Image, file: str | Path, facts: Mapping[str, Any] | None = None) -> None:
+    """Write an image as a PNG file atomically. facts: what decides the image, written into the file."""
+    write_atomically(Path(file), lambda path: image.save(path, "PNG", pnginfo=png_note(facts)))
+
+
+def png_note(facts: Mapping[str, Any] | None) -> PngInfo | None:
+    """Return what decides an image as a text of its PNG file."""
+    if facts is None:
+        return None
+    note = PngInfo()
+    note.add_text(NOTE, json.dumps(facts, sort_keys=True))
+    return note
+
+
+def read_note(file: str | Path) -> dict[str, Any]:
+    """Return the facts that `save` wrote into a PNG."""
+    with reading(file, "a PNG"), Image.open(file, formats=("PNG",)) as image:
+        image.load()  # a text may stand behind the pixels
+        found = json.loads(image.info.get(NOTE, "null"))
+    if not isinstance(found, dict):
+        raise InputError(f"{file} says nothing of how it was made; expected a PNG of an image that token-critic wrote")
+    return found

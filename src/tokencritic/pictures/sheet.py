@@ -1,4 +1,4 @@
-"""Panels in rows and columns with headings and a legend: the one layout of all pictures of steps."""
+"""Sheets: panels in rows and columns with headings and a legend. All pictures of steps use this layout."""
 
 import math
 from collections.abc import Sequence
@@ -15,41 +15,47 @@ LegendItem = Literal["trusted", "hidden", "re-masked"]
 LEGEND: tuple[LegendItem, ...] = ("trusted", "hidden", "re-masked")
 
 _FEW, _MOST_SIDE_BY_SIDE = 2, 8  # images
-_WIDTH = 900  # what a page shows without shrinking it
+_WIDTH = 900  # the width in pixels that a web page shows without shrinking
 _MARGIN, _GAP, _GROUP_GAP = 20, 6, 14
 _SIDE_WIDTH = 112
 _TITLE_HEIGHT, _GROUP_HEIGHT, _NAMES_HEIGHT, _LEGEND_HEIGHT = 40, 30, 22, 26
 _HEADING, _TEXT, _SMALL, _SMALLEST = 17, 14, 13, 9
-_BAR, _SWATCH, _SPACE, _ITEM_GAP = 140, 14, 8, 32  # of the legend
+_BAR, _SWATCH, _SPACE, _ITEM_GAP = 140, 14, 8, 32  # sizes of the legend
 
 
 class Group(NamedTuple):
-    """Rows that belong together. name: their heading, "" for none. rows: the name of each."""
+    """A group of rows.
+
+    name: the heading of the group, "" for none.
+    rows: the name of each row.
+    """
 
     name: str
     rows: tuple[str, ...]
 
 
 def room_for(columns: int) -> int:
-    """How wide a panel may be so that so many columns fill the usual width: from 56 to 256 pixels."""
+    """Return the width of a panel with which this many columns fill a sheet: 56 to 256 pixels."""
     return min(256, max(56, (_WIDTH - 2 * _MARGIN - _SIDE_WIDTH) // columns - _GAP))
 
 
 def side_by_side(images: int, rows: int) -> int:
-    """How many panels `image_sheet` has side by side, for so many images with so many rows each."""
+    """Return how many panels `image_sheet` places side by side, for this many images and rows per image."""
     return rows if images <= _FEW else math.ceil(images / math.ceil(images / _MOST_SIDE_BY_SIDE))
 
 
 def image_sheet(panels: np.ndarray, groups: Sequence[Group], names: Sequence[str], **options: Any) -> Image.Image:
-    """A sheet with a column for each image, at most 8 side by side; one or two images have a row each instead.
+    """Draw a sheet with one column per image, at most 8 side by side. One or two images have one row each instead.
 
-    panels: (groups, rows, images, h, w, 3) uint8. groups: their rows are what is shown of each image. names: of the images,
-    empty for none. options: those of `draw_sheet`.
+    panels: (groups, rows, images, h, w, 3) uint8.
+    groups: the groups, whose rows are the kinds of panels of an image.
+    names: names of the images, empty for none.
+    options: arguments of `draw_sheet`.
     """
     names = names or [""] * panels.shape[2]
     if len(names) > _FEW:
         return draw_sheet(panels, groups, names, wrap=side_by_side(*panels.shape[2:0:-1]), **options)
-    # Where groups call a row differently, its heading has both names.
+    # If groups have different names for a row, the heading shows all of them.
     kinds = [" / ".join(dict.fromkeys(row)) for row in zip(*(group.rows for group in groups), strict=True)]
     turned = [Group(group.name, tuple(names)) for group in groups]
     return draw_sheet(panels.swapaxes(1, 2), turned, kinds, **options)
@@ -66,12 +72,16 @@ def draw_sheet(
     done: float | None = None,
     legend: tuple[LegendItem, ...] = LEGEND,
 ) -> Image.Image:
-    """Panels (groups, rows, columns, h, w, 3) uint8 as one picture.
+    """Draw panels as one picture.
 
-    groups: one below the other, with as many rows each; all have a name or none has. columns: the heading of each, or "".
-    wrap: so many columns stand side by side, the others in bands below. title: a line at the top.
-    notes: one for each group, at the right of its name; where groups have none, of the title.
-    done: the share of the work that lies behind, drawn as a bar below the title. legend: what to explain.
+    panels: (groups, rows, columns, h, w, 3) uint8.
+    groups: one below the other, with the same number of rows. Either all or none have a name.
+    columns: the heading of each column, "" for none.
+    wrap: the number of columns side by side; further columns follow in bands below. None for all.
+    title: a line at the top.
+    notes: texts to the right of each group's name, or of the title if groups have no names.
+    done: the share of the steps that are done, shown as a progress bar below the title; None for no bar.
+    legend: the items to explain.
     """
     height, width = panels.shape[-3:-1]
     wrap = wrap or len(columns)
@@ -86,7 +96,7 @@ def draw_sheet(
     draw = ImageDraw.Draw(image)
 
     def corner(group: int, row: int, column: int) -> tuple[int, int]:
-        """The left and the upper edge of a panel."""
+        """Return the left and the upper edge of a panel in pixels."""
         band, place = divmod(column, wrap)
         y = top + band * band_height + above + group * group_height + heading + row * (height + _GAP)
         return _MARGIN + _SIDE_WIDTH + place * (width + _GAP), y
@@ -101,7 +111,7 @@ def draw_sheet(
             text = shorten(name, _TEXT, _SIDE_WIDTH - _GAP)
             draw.text(place, text, look.FAINT_INK, font(_TEXT), anchor="lm")
     sizes = (size for size in range(_SMALL, _SMALLEST, -1) if max(text_width(name, size) for name in columns) <= width)
-    size = next(sizes, _SMALLEST)  # one for all names, so small that none has to be cut if that can be
+    size = next(sizes, _SMALLEST)  # one size for all names, small enough to show them in full if possible
     for column, name in enumerate(columns):
         x, y = corner(0, 0, column)
         place = x + width // 2, y - heading - above // 2 - 2
@@ -114,7 +124,7 @@ def draw_sheet(
 
 
 def _draw_title(draw: ImageDraw.ImageDraw, title: str, done: float | None, right: int) -> None:
-    """The title, and below it the share of the work that lies behind."""
+    """Draw the title and, if `done` is a number, the progress bar below it."""
     draw.text((_MARGIN, _MARGIN + 8), title, look.INK, font(_HEADING), anchor="lm")
     if done is not None:
         top, end = _MARGIN + 26, _MARGIN + round(done * (right - _MARGIN)) - 1
@@ -125,12 +135,12 @@ def _draw_title(draw: ImageDraw.ImageDraw, title: str, done: float | None, right
 
 @lru_cache
 def _legend(items: tuple[LegendItem, ...]) -> Image.Image:
-    """The colour scale between two words, or a swatch before its meaning, for each item in a line."""
+    """Draw the legend in one line: the colour scale between its two labels, and swatches with labels."""
     image = Image.new("RGB", (_WIDTH, _LEGEND_HEIGHT), look.GROUND)
     draw, middle, top, x = ImageDraw.Draw(image), _LEGEND_HEIGHT // 2, (_LEGEND_HEIGHT - _SWATCH) // 2, 0
 
     def write(text: str) -> int:
-        """Returns where the text ends."""
+        """Write a text at x and return where it ends."""
         draw.text((x, middle), text, look.INK, font(_SMALL), anchor="lm")
         return x + text_width(text, _SMALL)
 
@@ -144,5 +154,5 @@ def _legend(items: tuple[LegendItem, ...]) -> Image.Image:
             edge = look.REMASKED if item == "re-masked" else look.HIDDEN
             draw.rectangle((x, top, x + _SWATCH - 1, top + _SWATCH - 1), look.HIDDEN, edge, 2)
             x += _SWATCH + _SPACE
-        x = write("re-masked: kept before, hidden again" if item == "re-masked" else item) + _ITEM_GAP
+        x = write("re-masked (was visible before)" if item == "re-masked" else item) + _ITEM_GAP
     return image.crop((0, 0, max(0, x - _ITEM_GAP), _LEGEND_HEIGHT if items else 0))

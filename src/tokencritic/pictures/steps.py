@@ -1,4 +1,4 @@
-"""How images form, and what comes of them: frames and film strips of the steps, before and after, side by side."""
+"""Pictures of sampling steps: animation frames, film strips, before and after refinement, samplers side by side."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,17 +22,20 @@ from tokencritic.sampling.samplers import SAMPLERS
 from tokencritic.sampling.trace import Trace, TraceStep
 
 MOST_IMAGES = 16
-_MOST_GROUPS, _MOST_STEPS = 4, 8  # of a film strip
+_MOST_GROUPS, _MOST_STEPS = 4, 8  # limits of a film strip
 _FRAME_MILLISECONDS, _LAST_MILLISECONDS = 400, 3000
-_SCALE_STEP = 5  # every so many colours of the scale are in a GIF
-_APART = 12
+_SCALE_STEP = 5  # a GIF has every fifth colour of the scale
+_APART = 12  # minimum distance of other colours of a GIF from its fixed ones, in any channel
 
 
 @dataclass(frozen=True)
 class TracedRun:
-    """A sampler's run to show. name: its heading. steps: those of its `Trace`. score_name: what its scores are called.
+    """A traced run of a sampler for pictures.
 
-    scale: how they are read, see `trust`.
+    name: the heading.
+    steps: the steps of its `Trace`.
+    score_name: the name of its scores.
+    scale: how scores are mapped to colours, see `trust`.
     """
 
     name: str
@@ -42,7 +45,7 @@ class TracedRun:
 
     def __post_init__(self) -> None:
         if not self.steps or not len(self.steps[0].proposal):
-            raise InputError(f"the run {self.name!r} has no steps; give a sampler its trace as on_step= first")
+            raise InputError(f"the run {self.name!r} has no steps; pass its trace to a sampler as on_step= first")
 
     @property
     def num_images(self) -> int:
@@ -54,9 +57,10 @@ class TracedRun:
 
 
 def run_of(sampler: str, trace: Trace, probabilities: bool = True) -> TracedRun:
-    """A run of a sampler of the table, under its title.
+    """Make a `TracedRun` with the title and score name of a sampler.
 
-    probabilities: `SamplingSettings.probabilities`; False shows the critic's scores by their rank.
+    sampler: a name of `SAMPLERS`.
+    probabilities: `SamplingSettings.probabilities`. False shows the critic's scores by rank.
     """
     row = SAMPLERS[sampler]
     if row.uses_critic and not probabilities:
@@ -67,16 +71,17 @@ def run_of(sampler: str, trace: Trace, probabilities: bool = True) -> TracedRun:
 def step_frames(
     runs: TracedRun | Sequence[TracedRun], tokenizer: ImageTokenizer, names: Sequence[str] = ()
 ) -> list[Image.Image]:
-    """One picture for each step: a column for each of the first 16 images; proposal, scores and hidden tokens below.
+    """Draw one picture per step, with proposal, scores and hidden tokens of up to 16 images.
 
-    runs: several stand one below the other and advance together; where one has skipped a step, its last picture stays.
-    names: what to write above each image, for instance its class.
+    runs: one or several runs. Several runs are shown one below the other and advance together. A run that skips a step
+    keeps its previous picture.
+    names: texts above the images, for instance their classes.
     """
     runs = _checked(runs, names)
     count = min(MOST_IMAGES, runs[0].num_images)
     room = room_for(side_by_side(count, len(runs[0].rows)))
     panels = [step_panels(run.steps, range(count), tokenizer, room, run.scale) for run in runs]
-    alone = len(runs) == 1  # then its name is in the title
+    alone = len(runs) == 1  # the title then shows the run's name
     groups = [Group("" if alone else run.name, run.rows) for run in runs]
     total, frames = max(run.steps[-1].index for run in runs), []
     for done, places in _moments(runs):
@@ -90,9 +95,9 @@ def step_frames(
 def film_strip(
     runs: TracedRun | Sequence[TracedRun], tokenizer: ImageTokenizer, names: Sequence[str] = ()
 ) -> Image.Image:
-    """Up to eight steps of the first few images from left to right; proposal, scores and hidden tokens below each other.
+    """Draw up to eight steps of the first few images from left to right, with proposal, scores and hidden tokens.
 
-    The steps are evenly chosen, with the first and the last among them. The arguments are those of `step_frames`.
+    The steps are evenly spaced and include the first and the last. The arguments are those of `step_frames`.
     """
     runs = _checked(runs, names)
     images = range(min(max(1, _MOST_GROUPS // len(runs)), runs[0].num_images))
@@ -112,9 +117,11 @@ def film_strip(
 def before_and_after(
     trace: Trace, tokenizer: ImageTokenizer, names: Sequence[str] = (), probabilities: bool = True
 ) -> Image.Image:
-    """A refinement by a critic: each of the first 16 images as it was given, its scores, what is hidden first, the result.
+    """Draw a refinement by a critic: up to 16 images before and after, their scores and the tokens hidden first.
 
-    trace: passed to `refine` as `on_step=`. names, probabilities: as for `step_frames` and `run_of`.
+    trace: the trace that was passed to `refine` as `on_step=`.
+    names: as in `step_frames`.
+    probabilities: as in `run_of`.
     """
     if len(trace.steps) < 2 or trace.steps[0].index != 0 or trace.steps[0].scores is None:
         raise InputError("the trace is not of a refinement; pass it to `refine` as on_step=")
@@ -133,10 +140,11 @@ def before_and_after(
 def samples_compared(
     tokens: Mapping[str, Tensor], tokenizer: ImageTokenizer, columns: Sequence[str], notes: Sequence[str] = ()
 ) -> Image.Image:
-    """Images of several samplers from the same seeds, one group below the other.
+    """Draw images of several samplers with the same seeds, one group below the other.
 
-    tokens: by the name of their sampler (rows * columns, n), row by row. columns: what to write above each, for instance
-    its class. notes: one for each sampler, at the right of its name.
+    tokens: (rows * columns, n) in row-major order, by the name of the sampler.
+    columns: texts above the columns, for instance classes.
+    notes: texts to the right of each sampler's name.
     """
     pixels, size = decode_for_panels(torch.stack(list(tokens.values())), tokenizer, room_for(len(columns)))
     panels = magnify(pixels, size).reshape(len(tokens), -1, len(columns), *size, 3)
@@ -149,7 +157,8 @@ def write_steps(
 ) -> None:
     """Write an animation of up to 16 images (.gif), or a film strip of the first few (.png).
 
-    runs: several are shown side by side. names: see `step_frames`.
+    file: the path, whose suffix decides the format.
+    runs, names: as in `step_frames`.
     """
     path = check_ending(file)
     if path.suffix.lower() == ".png":
@@ -162,48 +171,48 @@ def write_steps(
 
 
 def check_ending(file: str | Path) -> Path:
-    """The path, if steps can be written there by its ending: to be called before long work."""
+    """Return the path if its suffix is .gif or .png, else raise InputError. Call it before sampling."""
     path = Path(file)
     if path.suffix.lower() not in (".gif", ".png"):
-        raise InputError(f"{file} ends in {path.suffix!r}; steps are written as .gif or, a film strip, .png")
+        raise InputError(f"{file} ends in {path.suffix!r}; expected .gif for an animation or .png for a film strip")
     return path
 
 
 def _checked(runs: TracedRun | Sequence[TracedRun], names: Sequence[str]) -> list[TracedRun]:
-    """The runs as a list, if they have as many images each as there are names."""
+    """Return the runs as a list. Raises InputError unless all have the same number of images, one for each name."""
     runs = [runs] if isinstance(runs, TracedRun) else list(runs)
     counts = sorted({run.num_images for run in runs})
     if len(counts) != 1:
-        raise InputError(f"the runs have {counts} images; give at least one run, and all of as many images")
+        raise InputError(f"the runs have {counts} images; expected one or more runs with the same number of images")
     if names and len(names) != counts[0]:
         raise InputError(f"names has {len(names)} entries for {counts[0]} images; give one for each, or none")
     return runs
 
 
 def _moments(runs: Sequence[TracedRun]) -> list[tuple[Fraction, list[int]]]:
-    """All moments at which some run has a step: the share done by then, and each run's latest step, by its place."""
+    """Return the moments at which any run has a step: the share done, and the position of each run's latest step."""
     done = [[Fraction(step.index, run.steps[-1].index or 1) for step in run.steps] for run in runs]
     moments = sorted({share for shares in done for share in shares})
     return [(now, [max(0, sum(share <= now for share in shares) - 1) for shares in done]) for now in moments]
 
 
 def _note(steps: Sequence[TraceStep], count: int) -> str:
-    """What is hidden after the last of the steps, and how often tokens have been re-masked by then."""
+    """Describe how many tokens are hidden after the last of the steps, and how many were re-masked."""
     hidden = steps[-1].hidden[:count]
     remasked = [int(step.remasked[:count].sum()) for step in steps]
     if not hidden.any():
-        return f"all {hidden.numel()} tokens kept, {sum(remasked)} re-masked on the way"
+        return f"all {hidden.numel()} tokens visible, {sum(remasked)} re-masked in total"
     return f"{int(hidden.sum())} of {hidden.numel()} tokens hidden, {remasked[-1]} re-masked"
 
 
 def _with_one_palette(frames: Sequence[Image.Image]) -> list[Image.Image]:
-    """Frames in 256 colours, the same for all, so that nothing flickers; not dithered, so that flat areas stay flat."""
+    """Convert frames to one palette of 256 colours, which avoids flicker. Without dithering, flat areas stay flat."""
     fixed = np.concatenate([np.array(FLAT_COLOURS, np.uint8), colour_scale()[::_SCALE_STEP]])
     some = [frames[0], frames[len(frames) // 2], frames[-1]]
     montage = Image.fromarray(np.concatenate([np.asarray(frame.convert("RGB")) for frame in some]))
     found = montage.quantize(256 - len(fixed), Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
     others = np.array(found.getpalette("RGB"), np.uint8).reshape(-1, 3)
-    # Pillow looks up colours in steps of 4: one all but equal to a fixed one would be taken in its place.
+    # Pillow rounds colours to steps of 4 when it looks them up, so a colour close to a fixed one could replace it.
     distance = np.abs(others[:, None].astype(int) - fixed).max(-1).min(-1)
     palette = Image.new("P", (1, 1))
     palette.putpalette(np.concatenate([fixed, others[distance >= _APART]]).tobytes())

@@ -1,4 +1,4 @@
-"""Recipes by name: what a model is made of and how it is trained. Each file says what that costs and what to expect."""
+"""Presets: recipes for models by name. The docstring of each file states the cost and the expected results."""
 
 import importlib
 from typing import TYPE_CHECKING
@@ -13,10 +13,14 @@ NAMES = ("fashion-mnist", "cifar10", "imagenet-256", "imagenet-512")
 
 
 def find_preset(model: str, name: str) -> "Preset":
-    """model: one of `MODELS`. name: one of `NAMES`."""
+    """Return the preset of a model.
+
+    model: one of `MODELS`.
+    name: one of `NAMES`.
+    """
     for what, value, known in (("model", model, MODELS), ("preset", name, NAMES)):
         if value not in known:
             raise InputError(f"{what} is {value!r}; choose one of {', '.join(known)}")
-    # The files bring torch with them, and a list of names should not wait for it.
+    # Imported late, because the files import torch and listing the names does not need it.
     module = importlib.import_module(f"tokencritic.presets.{name.replace('-', '_')}")
     return vars(module)[model.upper().replace("-", "_")]

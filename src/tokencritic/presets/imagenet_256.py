@@ -1,21 +1,26 @@
 """The paper's models on ImageNet, 256 x 256: 16 x 16 tokens of 1024 codes.
 
-Generator and critic as in the paper: batches of 256 over all ranks, Adam (0.9, 0.96), dropout 0.1, 600 epochs, cosine masks;
-what it does not name is MaskGIT's: weight decay 0.045, a learning rate of 1e-4 after 5,000 steps of warm-up, label smoothing
-0.1. The paper's critic starts at random (`--start random`); by default it starts from the generator's trunk, with its heads.
-The paper crops each image anew every time it is seen: tokenize with `--crop random --crops_per_image N`, N as the disk allows.
+Settings of generator and critic
+  from the paper     batch size 256 over all ranks, Adam (0.9, 0.96), dropout 0.1, 600 epochs, cosine masks
+  from MaskGIT       weight decay 0.045, learning rate 1e-4 after 5,000 steps of warm-up, label smoothing 0.1
 
-Expected, from the paper's tables (against the training set; each at its best FID):
-  MaskGIT, 18 steps                      FID 6.56, IS 203.6, precision 0.79, recall 0.48
-  with the critic, 18 steps              FID 4.69, IS 174.5, precision 0.76, recall 0.53
-  with the critic, classifier, 1 of 5    FID 3.75, IS 287.0, precision 0.75, recall 0.55
+Differences from the paper
+  critic             starts from the generator's trunk with its heads; the paper's starts at random (`--start random`)
+  crops              fixed when tokenizing; the paper crops in every epoch (use `--crop random --crops_per_image N`)
+  tokenizer          trained without a discriminator; the paper uses a published one (`token-critic import maskgit`)
+  classifier         a small one on the classes of the data set; the paper uses a ResNet-50
+  inline critic      not in the paper; a head with 3 % of the generator's FLOPs
 
-Cost, estimated from FLOPs and not measured, on A100s at 40 % of their bfloat16 peak: generator 280 GFLOP an image, 470
-GPU-hours; critic 320, 550 GPU-hours; tokenizer 1,100 GFLOP an image, 630 GPU-hours for 100 epochs in TF32. The tokenizer is
-trained without a discriminator; the paper uses a published one (`token-critic import-maskgit`, `import-tokenizer`).
-The inline critic, which the paper does not have: a head of 3 % of the generator's FLOPs, 20 epochs, 195 GFLOP an image for two
-generator evaluations and the head, 11 GPU-hours.
-The classifier is a small one for rejection by the data set's own classes; the paper's is a ResNet-50.
+Expected, from the paper's tables (reference: training set; best FID of each)
+  MaskGIT, 18 steps                          FID 6.56, IS 203.6, precision 0.79, recall 0.48
+  critic, 18 steps                           FID 4.69, IS 174.5, precision 0.76, recall 0.53
+  critic, classifier rejection, 1 of 5       FID 3.75, IS 287.0, precision 0.75, recall 0.55
+
+Cost, estimated from FLOPs on A100s at 40 % of their peak (bfloat16; TF32 for the tokenizer); not measured
+  generator          280 GFLOP per image, 470 GPU-hours
+  critic             320 GFLOP per image, 550 GPU-hours
+  tokenizer          1,100 GFLOP per image, 630 GPU-hours for 100 epochs
+  inline critic      195 GFLOP per image, including two generator evaluations; 11 GPU-hours for 20 epochs
 """
 
 from dataclasses import replace
@@ -29,7 +34,7 @@ from tokencritic.training.settings import ImagePreset, OptimizerSettings, Preset
 from tokencritic.training.token_tasks import CriticObjective, GeneratorObjective, InlineCriticObjective
 
 IMAGES, BATCH = 1_281_167, 256
-STEPS = 600 * IMAGES // BATCH  # not `epochs`: token arrays may hold several crops of each image
+STEPS = 600 * IMAGES // BATCH  # steps instead of epochs, because token arrays may have several crops of each image
 
 PAPER_OPTIMIZER = OptimizerSettings(learning_rate=1e-4, warmup=5000 / STEPS, schedule="constant", ema=0.9999)
 _LONG = TrainingSettings(batch_size=BATCH, held_out=0.002, validate_seconds=1800, checkpoint_seconds=900)

@@ -1,15 +1,17 @@
 """The paper's models on ImageNet, 512 x 512: 32 x 32 tokens of 1024 codes.
 
-As `imagenet-256` with four times the tokens; the trunk's activations are recomputed in the backward pass, which saves the
-memory that they would take. The paper's tokenizer is the one trained at 256 x 256: the network is fully convolutional.
+The settings are those of `imagenet-256` with four times the tokens. The trunk's activations are recomputed in the
+backward pass to save memory. The paper uses the tokenizer trained at 256 x 256, which is fully convolutional.
 
-Expected, from the paper's tables (against the training set; each at its best FID):
-  MaskGIT, 18 steps                      FID 8.48, IS 167.1, precision 0.78, recall 0.46
-  with the critic, 18 steps              FID 6.80, IS 182.1, precision 0.73, recall 0.50
-  with the critic, classifier, 1 of 5    FID 4.03, IS 305.2, precision 0.73, recall 0.50
+Expected, from the paper's tables (reference: training set; best FID of each)
+  MaskGIT, 18 steps                          FID 8.48, IS 167.1, precision 0.78, recall 0.46
+  critic, 18 steps                           FID 6.80, IS 182.1, precision 0.73, recall 0.50
+  critic, classifier rejection, 1 of 5       FID 4.03, IS 305.2, precision 0.73, recall 0.50
 
-Cost, estimated from FLOPs and not measured, on A100s at 40 % of their bfloat16 peak, recomputation counted: generator 1,700
-GFLOP an image, 2,900 GPU-hours; critic 1,800, 3,200 GPU-hours; inline critic, 20 epochs, 900, 50 GPU-hours.
+Cost, estimated from FLOPs on A100s at 40 % of their bfloat16 peak, including recomputation; not measured
+  generator          1,700 GFLOP per image, 2,900 GPU-hours
+  critic             1,800 GFLOP per image, 3,200 GPU-hours
+  inline critic      900 GFLOP per image, 50 GPU-hours for 20 epochs
 """
 
 from dataclasses import replace

@@ -7,11 +7,12 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from tokencritic.contracts import MaskedGenerator, Proposal, Scorer, evaluating
+from tokencritic.contracts import MaskedGenerator, evaluating
 from tokencritic.errors import InputError
 from tokencritic.plan import Plan
 from tokencritic.sampling.propose import propose
 from tokencritic.sampling.settings import Temperature, temperature_range
+from tokencritic.scoring import Proposal, Scorer
 
 
 class OnStep(Protocol):
@@ -28,6 +29,7 @@ class Start:
     """Where the loop starts. tokens: (b, n) int64; mask: (b, n) bool, hidden at first; free: (b, n) bool, may ever be hidden.
 
     labels: (b,) int64 or None; seeds: (b,) int64. plan: of the steps, from `Plan.make`.
+    distinct: each label once, (k,) int64, and which of them each image has, (b,) int64; None without labels.
     """
 
     tokens: Tensor
@@ -36,6 +38,7 @@ class Start:
     labels: Tensor | None
     seeds: Tensor
     plan: Plan
+    distinct: tuple[Tensor, Tensor] | None = None
 
 
 @torch.no_grad()
@@ -48,6 +51,7 @@ def run_loop(
     1. a step without effect is skipped (`Plan.with_effect`);
     2. images that are all hidden need one generator evaluation per label, not one per image (`_OncePerLabel`);
     3. the last step hides nothing, so nothing is scored.
+    No step waits for the device: what the host must know is known before the first one, or read after the last.
     """
     hot, cold = temperature_range(temperature)
     plan, mask, mask_id = start.plan, start.mask, generator.mask_id
@@ -56,9 +60,10 @@ def run_loop(
     broken: dict[str, Tensor] = {}
     with evaluating(*generator.networks, *scorer.networks):
         for step, before in plan.with_effect(scorer.revokes):
-            current, all_hidden = generator.at(step), min(before) == mask.shape[1]
+            current = generator.at(step)
+            once = min(before) == mask.shape[1] and not generator.fixed_shapes
             proposal = propose(
-                _OncePerLabel(current, start.labels) if all_hidden else current,
+                _OncePerLabel(current, start.distinct) if once else current,
                 tokens,
                 mask,
                 start.labels,
@@ -115,9 +120,9 @@ def choose(
 class _OncePerLabel(MaskedGenerator):
     """The generator on images that are all hidden: its logits depend on the label alone."""
 
-    def __init__(self, generator: MaskedGenerator, labels: Tensor | None) -> None:
+    def __init__(self, generator: MaskedGenerator, distinct: tuple[Tensor, Tensor] | None) -> None:
         self.generator = generator
-        self.labels, self.inverse = (None, None) if labels is None else labels.unique(return_inverse=True)
+        self.labels, self.inverse = (None, None) if distinct is None else distinct
 
     def logits_at(self, masked_tokens: Tensor, labels: Tensor | None, positions: Tensor) -> Tensor:
         count = 1 if self.labels is None else len(self.labels)

@@ -3,11 +3,12 @@
 import torch
 from torch import Tensor
 
-from tokencritic.contracts import COLDEST, MaskedGenerator, Proposal
+from tokencritic.contracts import MaskedGenerator
 from tokencritic.errors import InputError
-from tokencritic.masking import put, take
+from tokencritic.masking import all_positions, hidden_positions, put, take
 from tokencritic.plan import Step
 from tokencritic.randomness import Use, uniforms
+from tokencritic.scoring import COLDEST, Proposal
 
 _FIRST = Step()
 
@@ -31,13 +32,18 @@ def propose(
     masked_tokens: (b, n) int64; mask: (b, n) bool, True = hidden; labels: (b,) or None; seeds: (b,) int64.
     temperature: divides the logits; 0 takes the likeliest code. One number, or (b,), one for each image.
     code_noise: multiplies the temperature, see `Scorer.code_noise`.
-    most_masked: the largest number of hidden tokens in an image, if known: saves the host from waiting for the mask.
+    most_masked: the largest number of hidden tokens in an image, if known: only as many positions are evaluated.
     with_features: keep the generator's features of this evaluation, for an inline critic.
     """
-    positions = mask if most_masked is None else _hidden_first(mask)[:, :most_masked]
-    features = None
+    if most_masked is None or generator.fixed_shapes:
+        chosen = hidden_positions(mask, generator.fixed_shapes)
+    else:
+        chosen = _hidden_first(mask)[:, :most_masked]
+    positions, features = all_positions(mask) if chosen is None else chosen, None
     if with_features:
         logits, features = generator.logits_with_features(masked_tokens, labels, positions)
+    elif chosen is None:
+        logits = generator(masked_tokens, labels)
     else:
         logits = generator.logits_at(masked_tokens, labels, positions)
     noise = uniforms(seeds, mask.shape[1], Use.DRAW, step.index)

@@ -1,7 +1,6 @@
-"""Rejection sampling (the paper's Table 2): sample several candidates for each image and keep the best.
+"""Rejection sampling (the paper's Table 2): sample several candidates per image and keep the best.
 
-A ranker says which is best: the classifier's probability of the image's class, as in the paper, or the critic's own mean
-score, which needs no classifier.
+Candidates are ranked by the classifier's probability of the class, as in the paper, or by the critic's mean score.
 """
 
 from collections.abc import Callable, Iterator
@@ -10,39 +9,45 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tokencritic.contracts import ImageClassifier, Proposal, TokenCritic, evaluating
+from tokencritic.contracts import ImageClassifier, TokenCritic, evaluating
 from tokencritic.errors import InputError, check_at_least
 from tokencritic.sampling.scorers import CriticScorer
 from tokencritic.sampling.settings import SamplingSettings
+from tokencritic.scoring import Proposal
 
 SampleRows = Callable[[Tensor, Tensor], Tensor]
-"""Samples candidates: rows (b,), the numbers of their images, and which candidate of its image each is, (b,) -> (b, n)."""
+"""A function that samples candidates: image numbers (b,) and candidate numbers (b,) -> tokens (b, n)."""
 
-Ranker = Callable[[Tensor, Tensor], Tensor]
-"""Ranks images: complete tokens (b, n) and labels (b,) -> (b,), higher = better, each image judged by itself."""
+RankRows = Callable[[Tensor, Tensor], Tensor]
+"""A function that ranks candidates: tokens (b, n) and image numbers (b,) -> (b,), higher = better."""
+
+Ranker = Callable[[Tensor, Tensor | None], Tensor]
+"""A function that ranks images independently: tokens (b, n) and labels (b,) or None -> (b,), higher = better."""
 
 
 @torch.no_grad()
 def best_of(
-    sample_rows: SampleRows, rank: Ranker | None, labels: Tensor, candidates: int, batch_size: int
+    sample_rows: SampleRows, rank_rows: RankRows | None, count: int, candidates: int, batch_size: int
 ) -> Iterator[Tensor]:
-    """For each image the best of `candidates` samples, the first of equals, in batches of tokens (b, n) on the CPU.
+    """Yield the best candidate of each image, the first of equals, in batches of tokens (b, n) on the CPU.
 
-    sample_rows: a candidate's tokens must depend on its row and number alone. rank: None if there is one candidate.
-    labels: (b,) int64. batch_size: how many candidates are sampled and ranked at a time; it changes no result.
-    Memory holds `batch_size` candidates, or all those of one image.
+    sample_rows: samples candidates. Tokens may only depend on the image number and the candidate number.
+    rank_rows: ranks candidates; may be None for one candidate.
+    count: the number of images.
+    candidates: candidates per image, at least 1.
+    batch_size: candidates sampled and ranked in parallel; does not change the result.
     """
     check_at_least(1, candidates=candidates, batch_size=batch_size)
-    if rank is None and candidates > 1:
+    if rank_rows is None and candidates > 1:
         raise InputError(f"candidates is {candidates}; it must be 1 without a ranker")
-    for images in torch.arange(len(labels)).split(max(1, batch_size // candidates)):
+    for images in torch.arange(count).split(max(1, batch_size // candidates)):
         rows, numbers = images.repeat_interleave(candidates), torch.arange(candidates).repeat(len(images))
         tokens, ranks = [], []
         for part, part_numbers in zip(rows.split(batch_size), numbers.split(batch_size), strict=True):
             sampled = sample_rows(part, part_numbers)
             tokens.append(sampled.cpu())
-            if rank is not None and candidates > 1:
-                ranks.append(_check_ranks(rank(sampled, labels[part].to(sampled.device)), len(part)))
+            if rank_rows is not None and candidates > 1:
+                ranks.append(_check_ranks(rank_rows(sampled, part), len(part)))
         chosen = torch.cat(ranks).view(-1, candidates).argmax(dim=1) if ranks else 0
         yield torch.cat(tokens)[chosen + candidates * torch.arange(len(images))]
 
@@ -51,34 +56,39 @@ def _check_ranks(ranks: Tensor, count: int) -> Tensor:
     if ranks.shape != (count,) or ranks.isnan().any():
         got = f"shape {tuple(ranks.shape)}" if ranks.shape != (count,) else "NaN"
         raise InputError(f"the ranker returned {got} for {count} candidates; expected one number for each")
-    return ranks.double().cpu()
+    return ranks.cpu().double()
 
 
 @dataclass(frozen=True)
 class ClassifierRanker:
-    """The classifier's probability of the image's class. decode: tokens (b, n) -> images (b, c, h, w) in [0, 1]."""
+    """A ranker by the classifier's probability of the image's class.
+
+    decode: a function from tokens (b, n) to images (b, c, h, w) in [0, 1].
+    """
 
     classifier: ImageClassifier
     decode: Callable[[Tensor], Tensor]
 
-    def __call__(self, tokens: Tensor, labels: Tensor) -> Tensor:
+    def __call__(self, tokens: Tensor, labels: Tensor | None) -> Tensor:
+        if labels is None:
+            raise InputError("reject_by is classifier, which needs classes, and the model has none; choose critic")
         logits = self.classifier.classify(self.decode(tokens))
         if logits.ndim != 2 or len(logits) != len(tokens) or logits.shape[1] <= int(labels.max()):
             expected = f"({len(tokens)}, classes), with more than {int(labels.max())} classes"
             raise InputError(f"the classifier returned logits of shape {tuple(logits.shape)}; expected {expected}")
         # The logarithm ranks alike; in float64 it tells apart what float32 would round to a probability of 1.
-        return logits.double().log_softmax(dim=1).gather(1, labels.to(logits.device)[:, None])[:, 0]
+        return logits.cpu().double().log_softmax(dim=1).gather(1, labels.cpu()[:, None])[:, 0]
 
 
 @dataclass(frozen=True)
 class CriticRanker:
-    """The mean over tokens of the critic's probability of being real, given the image's class."""
+    """A ranker by the critic's probability that a token is an original, averaged over tokens."""
 
     critic: TokenCritic
 
-    def __call__(self, tokens: Tensor, labels: Tensor) -> Tensor:
+    def __call__(self, tokens: Tensor, labels: Tensor | None) -> Tensor:
         with evaluating(*self.critic.networks):
-            return CriticScorer(self.critic).score(Proposal.given(tokens, labels)).double().mean(dim=1)
+            return CriticScorer(self.critic).score(Proposal.given(tokens, labels)).cpu().double().mean(dim=1)
 
 
 def choose_ranker(
@@ -87,7 +97,7 @@ def choose_ranker(
     classifier: ImageClassifier | None,
     decode: Callable[[Tensor], Tensor],
 ) -> Ranker | None:
-    """The ranker that the settings name, from a model's parts; None where there is nothing to choose."""
+    """Return the ranker that the settings name; None for one candidate."""
     if settings.candidates == 1:
         return None
     if settings.reject_by == "critic" and critic is not None:
@@ -95,4 +105,4 @@ def choose_ranker(
     if settings.reject_by == "classifier" and classifier is not None:
         return ClassifierRanker(classifier, decode)
     why = f"candidates is {settings.candidates} and reject_by is {settings.reject_by}, but the model has none"
-    raise InputError(f"{why}; choose the other, or from Python give a classifier as reject_with")
+    raise InputError(f"{why}; choose the other, or pass a classifier as reject_with in Python")

@@ -1,4 +1,4 @@
-"""The table of samplers. Importable without torch: the command line, tables, plots and the studio read it."""
+"""The table of samplers for the command line, tables, plots and the studio. Importable without torch."""
 
 from dataclasses import dataclass
 
@@ -7,11 +7,15 @@ from dataclasses import dataclass
 class Sampler:
     """A row of the table of samplers.
 
-    title, colour, score_title: in tables and pictures. summary: in help texts. settings: those of `SamplingSettings` that it
-    has beside the common ones. default_noise: its `selection_noise` where none is given. uses_critic: it evaluates the critic.
-    uses_inline_critic: it evaluates the inline critic, on the features of a generator evaluation.
-    revokes: it re-masks visible tokens inside the critic window. refines: it can judge tokens that it did not sample.
-    compared: `token-critic compare` has a line of it.
+    title, colour, score_title: labels and colour in tables and pictures.
+    summary: text in help pages.
+    settings: the fields of `SamplingSettings` that apply besides the common ones.
+    default_noise: the default of `selection_noise`.
+    uses_critic: the sampler evaluates the critic.
+    uses_inline_critic: the sampler evaluates the inline critic on features of a generator evaluation.
+    revokes: the sampler re-masks visible tokens inside the critic window.
+    refines: the sampler can score tokens that it did not sample.
+    compared: `token-critic compare` includes the sampler.
     """
 
     name: str
@@ -30,7 +34,8 @@ class Sampler:
 
 _WINDOW = ("critic_window", "early_noise")
 
-# Adding a sampler is one row here and one class in scorers.py. Colours are of Okabe and Ito, told apart by all eyes.
+# To add a sampler, add one row here and one class in scorers.py. The colours are the palette of Okabe and Ito, which is
+# safe for colour blindness.
 SAMPLERS: dict[str, Sampler] = {
     row.name: row
     for row in (
@@ -49,7 +54,7 @@ SAMPLERS: dict[str, Sampler] = {
             "inline",
             "Inline critic",
             "#56B4E9",
-            "the generator's confidence, and a head on the generator that re-masks visible tokens",
+            "the generator's confidence, and the inline critic's scores of visible tokens",
             score_title="head's score",
             settings=("selection_noise", "critic_window", "remask_quota", "remask_noise"),
             default_noise=4.5,
@@ -60,7 +65,7 @@ SAMPLERS: dict[str, Sampler] = {
             "random-remask",
             "Random re-masking",
             "#CC79A7",
-            "random scores in place of the critic's, the control",
+            "random scores, the control",
             settings=_WINDOW,
             revokes=True,
         ),
@@ -81,7 +86,7 @@ SAMPLERS: dict[str, Sampler] = {
             "halton",
             "Halton order",
             "#000000",
-            "an evenly spread order",
+            "the order of a Halton sequence",
             score_title="order",
             settings=("halton_roll",),
             compared=False,

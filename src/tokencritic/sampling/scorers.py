@@ -1,4 +1,4 @@
-"""The scorers: which tokens to trust. Each class implements one row of `SAMPLERS` in samplers.py."""
+"""The scorers, which rank tokens for re-masking. Each class implements one row of `SAMPLERS` in samplers.py."""
 
 import math
 from collections.abc import Callable
@@ -10,20 +10,21 @@ import torch
 from torch import Tensor, nn
 
 from tokencritic.adapters import as_critic
-from tokencritic.contracts import FeatureCritic, MaskedGenerator, Proposal, Scorer, TokenCritic
+from tokencritic.contracts import FeatureCritic, MaskedGenerator, TokenCritic
 from tokencritic.errors import InputError
 from tokencritic.masking import hide_lowest
 from tokencritic.plan import Step, check_window, in_window
 from tokencritic.randomness import Use, uniforms
 from tokencritic.sampling.settings import NoiseKind, SamplingSettings, check_noise, check_quota
 from tokencritic.schedules import SCHEDULES, find_schedule
+from tokencritic.scoring import Proposal, Scorer
 
 Grid = tuple[int, int]
 
 
 @dataclass(frozen=True)
 class Judges:
-    """The parts of a model that scorers are made of, None where it has none. grid: (height, width) of the tokens."""
+    """The parts of a model that scorers use, None if missing. grid: (height, width) of the tokens."""
 
     critic: TokenCritic | None = None
     inline_critic: FeatureCritic | None = None
@@ -31,7 +32,7 @@ class Judges:
 
 
 class NamedScorer(Scorer):
-    """A scorer that a name in `SAMPLERS` stands for: `class MyScorer(NamedScorer, name="mine")`."""
+    """A scorer with a name in `SAMPLERS`: `class MyScorer(NamedScorer, name="mine")`."""
 
     named: ClassVar[dict[str, type["NamedScorer"]]] = {}
 
@@ -40,23 +41,24 @@ class NamedScorer(Scorer):
 
     @classmethod
     def from_settings(cls, settings: SamplingSettings, judges: Judges) -> Scorer:
-        """The scorer that settings ask for."""
+        """Return the scorer for these settings."""
         return cls()
 
 
 def make_scorer(settings: SamplingSettings, judges: Judges) -> Scorer:
-    """The scorer that settings ask for, of a model with these parts."""
+    """Return the scorer for these settings of a model with these parts."""
     settings = settings.of(judges.critic is not None)
     return NamedScorer.named[str(settings.sampler)].from_settings(settings, judges)
 
 
 @dataclass(frozen=True)
 class CriticScorer(NamedScorer, name="critic"):
-    """Token-Critic, Algorithm 2 line 5: p_phi + n(t), with n(t) = K u t/T and u uniform in [-0.5, 0.5].
+    """The Token-Critic scorer (Algorithm 2, line 5): p_phi + n(t), with n(t) = K u t/T and u uniform in [-0.5, 0.5].
 
-    critic: any callable from complete tokens and labels to one logit per token. selection_noise: K.
-    noise_kind: "uniform" is the paper's. "gumbel" adds Gumbel noise of size K to the logit, the same at all steps: tokens are
-    then kept in proportion to their odds of being original, to the power of 1/K.
+    critic: a `TokenCritic`, or a callable that `as_critic` accepts.
+    selection_noise: K, 0 or more.
+    noise_kind: "uniform" is the paper's n(t). "gumbel" adds Gumbel noise of scale K to the logits at every step. Tokens
+    are then kept in proportion to their odds of being original, to the power of 1/K.
     """
 
     critic: TokenCritic | Callable[..., Tensor]
@@ -106,9 +108,9 @@ class CriticScorer(NamedScorer, name="critic"):
 
 @dataclass(frozen=True)
 class RandomRemaskScorer(NamedScorer, name="random-remask"):
-    """The critic's control: random scores for all tokens alike, without a network.
+    """Random re-masking, the control of the critic: random scores for all tokens, without a network.
 
-    What a `CriticScorer` gains over this is due to the critic's choice, and what this gains over MaskGIT to re-masking.
+    It separates the effect of the critic's choice from the effect of re-masking.
     """
 
     @classmethod
@@ -121,10 +123,10 @@ class RandomRemaskScorer(NamedScorer, name="random-remask"):
 
 @dataclass(frozen=True)
 class ConfidenceScorer(NamedScorer, name="confidence"):
-    """MaskGIT: the generator's own log probability plus Gumbel noise, annealed to 0; kept tokens stay kept.
+    """MaskGIT's scorer: the generator's log probability plus Gumbel noise, annealed to 0. Visible tokens are kept.
 
-    selection_noise: the published choice temperature, 4.5 at 256 x 256. schedule: a name of `SCHEDULES`, whose authors' form of
-    confidence and annealing it is.
+    selection_noise: the scale of the noise, 0 or more; 4.5 is MaskGIT's choice temperature at 256 x 256.
+    schedule: a name of `SCHEDULES`, which defines the form of confidence and the annealing.
     """
 
     selection_noise: float = 4.5
@@ -158,11 +160,14 @@ class ConfidenceScorer(NamedScorer, name="confidence"):
 
 @dataclass(frozen=True)
 class InlineScorer(NamedScorer, name="inline"):
-    """The inline critic: MaskGIT's sampler, which also re-masks the visible tokens that a head on the generator distrusts.
+    """The inline critic's scorer: MaskGIT's, which also re-masks visible tokens with low scores of the inline critic.
 
-    The head reads the features of the evaluation that predicts the hidden tokens, so that it needs no second one.
-    critic: the head. quota: b; of v visible among n free tokens, a step that hides k re-masks round(b v k / n).
-    remask_noise: the size of the Gumbel noise on the head's logits. confidence: ranks the tokens just sampled.
+    The inline critic reads features of the generator evaluation that predicts the hidden tokens: it adds no NFE.
+
+    critic: the inline critic.
+    quota: b in [0, 1]. With v visible of n free tokens, a step that hides k tokens re-masks round(b v k / n) of the v.
+    remask_noise: the scale of the Gumbel noise on the inline critic's logits, 0 or more.
+    confidence: ranks the sampled tokens.
     """
 
     critic: FeatureCritic
@@ -172,9 +177,7 @@ class InlineScorer(NamedScorer, name="inline"):
 
     def __post_init__(self) -> None:
         if not isinstance(self.critic, FeatureCritic):
-            raise InputError(
-                f"critic is a {type(self.critic).__name__}; expected a FeatureCritic, such as an InlineCritic"
-            )
+            raise InputError(f"critic is a {type(self.critic).__name__}; expected a FeatureCritic such as InlineCritic")
         check_quota(self.quota)
         check_noise(self.remask_noise, "remask_noise")
 
@@ -213,7 +216,7 @@ class InlineScorer(NamedScorer, name="inline"):
         return torch.where(proposal.mask, self.confidence.noise(proposal), remasking)
 
     def select(self, noisy: Tensor, proposal: Proposal, free: Tensor, num_masked: Tensor) -> Tensor:
-        if proposal.logits is None:  # given tokens are all judged by the head
+        if proposal.logits is None:  # the head scores all given tokens
             return hide_lowest(noisy, num_masked)
         visible = free & ~proposal.mask
         share = visible.sum(1) * num_masked / free.sum(1).clamp(min=1)
@@ -228,7 +231,7 @@ class InlineScorer(NamedScorer, name="inline"):
 
 @dataclass(frozen=True)
 class RandomOrderScorer(NamedScorer, name="random-order"):
-    """A uniformly random choice among the tokens just sampled; kept tokens stay kept."""
+    """A scorer with uniformly random scores for sampled tokens. Visible tokens are kept."""
 
     def score(self, proposal: Proposal) -> Tensor:
         return proposal.selection_uniforms().masked_fill(~proposal.mask, torch.inf)
@@ -239,10 +242,10 @@ class RandomOrderScorer(NamedScorer, name="random-order"):
 
 @dataclass(frozen=True)
 class HaltonScorer(NamedScorer, name="halton"):
-    """Tokens are kept in the order of a Halton sequence over the grid, which spreads each step's tokens evenly.
+    """A scorer that reveals tokens in the order of a Halton sequence, which spreads them evenly over the grid.
 
-    grid: (height, width); None for a square. roll: each image's order starts at a random place of the sequence; without it
-    the order is the same for every image.
+    grid: (height, width) of the tokens; None for a square.
+    roll: start each image's order at a random position of the sequence.
     """
 
     grid: Grid | None = None
@@ -256,16 +259,14 @@ class HaltonScorer(NamedScorer, name="halton"):
         num_tokens = proposal.tokens.shape[1]
         grid = self.grid or (math.isqrt(num_tokens), math.isqrt(num_tokens))
         if math.prod(grid) != num_tokens:
-            raise InputError(
-                f"grid is {self.grid} for {num_tokens} tokens; give a height and width whose product that is"
-            )
-        ranks = torch.tensor(halton_ranks(*grid), device=proposal.tokens.device)
+            raise InputError(f"grid is {self.grid}; expected a height and width with the product {num_tokens}")
+        ranks = _ranks_on(grid, proposal.tokens.device)
         if self.roll:
             ranks = (ranks + self.offsets(proposal.seeds, num_tokens)[:, None]) % num_tokens
         return torch.where(proposal.mask, -ranks.float(), torch.inf)
 
     def offsets(self, seeds: Tensor, num_tokens: int) -> Tensor:
-        """By how many places each image's order is rolled: (b,) int64."""
+        """Return the offset of each image's order: (b,) int64."""
         return (uniforms(seeds, 1, Use.SELECT, 0)[:, 0] * num_tokens).long()
 
     def revokes(self, step: Step) -> bool:
@@ -274,7 +275,7 @@ class HaltonScorer(NamedScorer, name="halton"):
 
 @dataclass(frozen=True)
 class WindowScorer(Scorer):
-    """Three scorers, one after the other: `inside` while t/T is in the window (end, start], `before` and `after` around it."""
+    """A scorer that uses `inside` while t/T is in the window (end, start], and `before` and `after` otherwise."""
 
     window: tuple[float, float]
     inside: Scorer
@@ -289,7 +290,7 @@ class WindowScorer(Scorer):
         return (*self.inside.networks, *self.before.networks, *self.after.networks)
 
     def at(self, step: Step) -> Scorer:
-        """The scorer of a step."""
+        """Return the scorer of a step."""
         if in_window(self.window, step):
             return self.inside
         return self.before if step.time > self.window[0] else self.after
@@ -318,9 +319,9 @@ class WindowScorer(Scorer):
 
 
 def windowed(scorer: Scorer, settings: SamplingSettings) -> Scorer:
-    """The scorer inside the settings' critic window, and MaskGIT's confidence around it.
+    """Return a scorer that is active inside the critic window, with MaskGIT's confidence before and after it.
 
-    Before the window, confidence has so much noise that it chooses almost at random, which leaves the images their variety.
+    Before the window, confidence has strong noise, which preserves the diversity of the images.
     """
     if settings.critic_window == (1, 0):
         return scorer
@@ -328,8 +329,14 @@ def windowed(scorer: Scorer, settings: SamplingSettings) -> Scorer:
 
 
 @lru_cache
+def _ranks_on(grid: Grid, device: torch.device) -> Tensor:
+    """The Halton ranks, (n,) int64. Kept, since each copy to a device would hold up its queue."""
+    return torch.tensor(halton_ranks(*grid), device=device)
+
+
+@lru_cache
 def halton_ranks(height: int, width: int) -> tuple[int, ...]:
-    """The rank of each grid position (row-major) in the Halton order with bases 2 (rows) and 3 (columns)."""
+    """Return the rank of each grid position (row-major) in the Halton order with bases 2 (rows) and 3 (columns)."""
     ranks: dict[int, int] = {}
     index = 0
     while len(ranks) < height * width:
@@ -340,7 +347,7 @@ def halton_ranks(height: int, width: int) -> tuple[int, ...]:
 
 
 def _place(index: int, base: int, size: int) -> int:
-    """Where among `size` cells the Halton number lies: the digits of `index` mirrored at the point. In integers, exactly."""
+    """Return the cell, of `size`, that contains the radical inverse of `index`. Integers keep it exact."""
     mirrored, scale = 0, 1
     while index:
         index, digit = divmod(index, base)

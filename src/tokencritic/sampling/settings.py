@@ -1,16 +1,13 @@
-"""How to sample: the settings as one value, and how a model's own settings resolve. Importable without torch."""
+"""Sampling settings, their checks, and the network evaluations that they need. Importable without torch."""
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from numbers import Integral
-from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 from tokencritic.errors import InputError
-from tokencritic.files import read_json
 from tokencritic.plan import Plan, Step, check_window, in_window
 from tokencritic.sampling.samplers import SAMPLERS, Sampler
 from tokencritic.schedules import SCHEDULES, Guidance, GuidanceSchedule, find_schedule
@@ -18,33 +15,33 @@ from tokencritic.schedules import SCHEDULES, Guidance, GuidanceSchedule, find_sc
 Temperature = float | tuple[float, float]
 NoiseKind = Literal["uniform", "gumbel"]
 RejectBy = Literal["classifier", "critic"]
-REFINEMENT_RATIO = 0.6  # the paper's share of tokens that refinement hides first
-
-
-# What a caller's change of sampler leaves as it is: the rest is what suits one sampler and harms another.
-_RANKING = ("candidates", "reject_by")
-_GUIDANCE = ("guidance", "guidance_schedule", "guidance_power")
-_SHARED = ("steps", *_RANKING, *_GUIDANCE)
+REFINEMENT_RATIO = 0.6  # the share of tokens hidden at the start of refinement, as in the paper
+GUIDANCE = ("guidance", "guidance_schedule", "guidance_power")
 
 
 @dataclass(frozen=True)
 class SamplingSettings:
-    """How to sample.
+    """Sampling settings.
 
-    sampler: a name of `SAMPLERS`; None is the critic where the model has one, else the generator's confidence. steps: how
-    many, T in the paper. schedule: a name of `SCHEDULES`: how many tokens stay hidden after each step, and how the
-    numbers below run over the steps; "paper" is this paper's, the others are of published generators. temperature: of the
-    sampled codes, one number or (start, end) for T(t) = (start - end) t/T + end; 0 is greedy. selection_noise: randomness
-    in which tokens are kept, K in the paper; None is the sampler's default. noise_kind: of the critic: "uniform" on the
-    probability, annealed, as in the paper, or "gumbel" on the logit, constant. critic_window: (start, end), the critic is
-    active for t/T in (end, start]; the generator's confidence chooses before and after. early_noise: selection noise of
-    confidence before the window. remask_quota: of the inline critic, which share of the visible tokens it re-masks, times
-    that of the tokens still hidden. remask_noise: Gumbel noise on the inline critic's logits. halton_roll: each image's
-    Halton order starts at a random place. guidance: classifier-free guidance scale s for logits null + s (class - null),
-    1 is none. guidance_schedule: the scale is constant, or grows from 1 with the share x of the steps done: linear, or
-    cosine, as (1 - cos(pi x^p)) / 2. guidance_power: p of the cosine. candidates: images sampled for each that is kept
-    (rejection); the paper's acceptance rate is 1 / candidates. reject_by: keep the candidate whose class the classifier
-    finds likeliest, or the one that the critic trusts most.
+    sampler: a name of `SAMPLERS`; by default the critic if the model has one, else the generator's confidence.
+    steps: number of steps, T in the paper.
+    schedule: a name of `SCHEDULES`, which defines hidden tokens, temperature, noise and guidance over the steps.
+    temperature: sampling temperature, one number, or (start, end) for (start - end) t/T + end; 0 is greedy.
+    selection_noise: scale of the noise on the scores, K in the paper; by default the sampler's.
+    noise_kind: noise of the critic, "uniform" on the probability, annealed, as in the paper, or "gumbel" on the logit,
+    constant.
+    critic_window: (start, end), the critic is active for t/T in (end, start]; otherwise the generator's confidence is.
+    early_noise: selection noise of confidence before the critic window.
+    remask_quota: share of visible tokens, in [0, 1], that the inline critic re-masks, times the share of hidden tokens.
+    remask_noise: scale of the Gumbel noise on the inline critic's logits.
+    halton_roll: start each image's Halton order at a random position.
+    guidance: classifier-free guidance scale s for logits null + s (class - null); 1 disables it.
+    guidance_schedule: constant scale, or growth from 1 with the share x of finished steps, linear or as
+    (1 - cos(pi x^p)) / 2.
+    guidance_power: exponent p of the cosine guidance schedule.
+    candidates: rejection sampling, candidates per image; the paper's acceptance rate is 1 / candidates.
+    reject_by: keep the candidate with the highest class probability of the classifier, or the highest mean score of the
+    critic.
     """
 
     sampler: str | None = None
@@ -66,7 +63,7 @@ class SamplingSettings:
 
     def __post_init__(self) -> None:
         for name in ("temperature", "critic_window"):
-            if isinstance(value := vars(self)[name], list):  # as JSON has it
+            if isinstance(value := vars(self)[name], list):  # from JSON
                 object.__setattr__(self, name, tuple(value))
         choices = {"sampler": (None, *SAMPLERS), "noise_kind": get_args(NoiseKind), "reject_by": get_args(RejectBy)}
         for name, known in choices.items():
@@ -86,21 +83,21 @@ class SamplingSettings:
         temperature_range(self.temperature)
 
     def guidance_over_steps(self) -> Guidance:
-        """The guidance as the generator takes it."""
+        """Return the settings of guidance as one object."""
         return Guidance(self.guidance, self.guidance_schedule, self.guidance_power)
 
     def of(self, has_critic: bool) -> "SamplingSettings":
-        """These settings with the sampler and its noise named, for a model with or without a critic."""
+        """Return the settings with explicit sampler and selection noise, for a model with or without a critic."""
         row = self.row(has_critic)
         noise = row.default_noise if self.selection_noise is None else self.selection_noise
         return dataclasses.replace(self, sampler=row.name, selection_noise=noise)
 
     def row(self, has_critic: bool) -> Sampler:
-        """The row of the sampler that a model with or without a critic uses."""
+        """Return the row of `SAMPLERS` that a model with or without a critic uses."""
         return SAMPLERS[self.sampler or ("critic" if has_critic else "confidence")]
 
     def in_effect(self, has_critic: bool) -> dict[str, Any]:
-        """Every setting as a JSON value with nothing left open; None for those that the sampler does not have."""
+        """Return all settings as JSON values with defaults resolved; None for those that have no effect."""
         named = self.of(has_critic)
         own = SAMPLERS[str(named.sampler)].settings
         of_samplers = {name for row in SAMPLERS.values() for name in row.settings}
@@ -108,22 +105,23 @@ class SamplingSettings:
         window = None if values["critic_window"] is None else list(self.critic_window)
         reject_by = self.reject_by if self.candidates > 1 else None
         temperature = list(temperature_range(self.temperature))
-        unused = () if self.guidance != 1 else _GUIDANCE[1:]
+        unused = () if self.guidance != 1 else GUIDANCE[1:]
         values |= {"temperature": temperature, "critic_window": window, "reject_by": reject_by}
         return values | dict.fromkeys(unused)
 
     @property
     def probabilities(self) -> bool:
-        """Whether the critic's scores are probabilities at every step."""
+        """True if the critic's scores are probabilities at every step."""
         by_critic = SAMPLERS[self.sampler or "critic"].uses_critic
         return by_critic and self.noise_kind == "uniform" and self.critic_window == (1, 0)
 
     def evaluations(self, num_tokens: int, has_critic: bool = True, refine_ratio: float | None = None) -> "Evaluations":
-        """How often the loop evaluates each network for one image.
+        """Return the number of evaluations of each network per image.
 
-        Counted in the plan that the loop runs, for every candidate, and once more for each candidate to rank it where there
-        are several. Guidance makes each generator evaluation two. Decoding is not counted. refine_ratio: count a refinement
-        that hides this share first, instead of an image from nothing.
+        All candidates count, and ranking several candidates adds one evaluation each. A generator evaluation with
+        guidance counts as two. Decoding is not counted.
+
+        refine_ratio: count a refinement that first hides this share of the tokens, in (0, 1], instead of sampling.
         """
         row = self.row(has_critic)
         window = self.critic_window if row.revokes else None
@@ -141,20 +139,20 @@ class SamplingSettings:
         return Evaluations(*(self.candidates * count for count in one))
 
     def nfe(self, num_tokens: int, has_critic: bool = True, refine_ratio: float | None = None) -> int:
-        """Network evaluations per image, see `evaluations`. An inline critic is part of a generator evaluation."""
+        """Return the network evaluations per image (NFE), see `evaluations`. Inline critics add none."""
         found = self.evaluations(num_tokens, has_critic, refine_ratio)
         return found.generator + found.critic + found.classifier
 
     def check_critic_window(self, num_tokens: int, has_critic: bool = True) -> None:
-        """Raises InputError if the critic window contains no step: the images would be MaskGIT's under another name."""
+        """Raise InputError if the critic window contains no step. The sampler would then be MaskGIT's."""
         row = self.row(has_critic)
         if self.steps <= 1 + row.uses_inline_critic or not row.revokes:
             return
         if self._run(num_tokens, self.critic_window, None)[1 + row.uses_inline_critic] == 0:
             start, end = self.critic_window
             raise InputError(
-                f"critic_window is {start:g} {end:g}; it contains none of {self.steps} steps of {num_tokens} tokens at which "
-                "the critic could choose; widen it, or take more steps"
+                f"critic_window is {start:g} {end:g}; it contains none of {self.steps} steps of {num_tokens} tokens at "
+                "which the critic can re-mask; widen it or use more steps"
             )
 
     def _run(
@@ -163,11 +161,11 @@ class SamplingSettings:
         return _run_steps(self.schedule, num_tokens, self.steps, window, refine_ratio)
 
     def with_open_window(self, num_tokens: int) -> "SamplingSettings":
-        """These settings with the critic window widened, if it contains no step, until it contains one."""
+        """Return the settings, with a critic window that is widened to contain a step if it contains none."""
         plan = Plan.make([num_tokens], self.steps, schedule=SCHEDULES[self.schedule])
         start, end = self.critic_window
-        start = max(start, min(1.0, 2 / self.steps))  # the last choice is that of the last step but one
-        inline = SAMPLERS[self.sampler or "critic"].uses_inline_critic  # which judges visible tokens
+        start = max(start, min(1.0, 2 / self.steps))  # the last step hides nothing
+        inline = SAMPLERS[self.sampler or "critic"].uses_inline_critic  # which only scores visible tokens
         run = plan.with_effect(lambda s: s.time <= start)
         chosen = (s for s, before in run if not s.is_last and not (inline and before == plan.num_free))
         times = [s.time for s in chosen if s.time <= start]
@@ -176,12 +174,12 @@ class SamplingSettings:
         return dataclasses.replace(self, critic_window=(start, end))
 
     def with_random_remasking(self) -> "SamplingSettings":
-        """The critic's control: random re-masking in its place, and all else the same."""
+        """Return the same settings with random re-masking, the control, instead of the critic."""
         return dataclasses.replace(self, sampler="random-remask", selection_noise=None, noise_kind="uniform")
 
 
 class Evaluations(NamedTuple):
-    """How often each network is evaluated for one image."""
+    """The number of evaluations of each network per image."""
 
     generator: int
     critic: int = 0
@@ -193,8 +191,9 @@ class Evaluations(NamedTuple):
 def _run_steps(
     schedule: str, num_tokens: int, steps: int, window: tuple[float, float] | None, refine_ratio: float | None
 ) -> tuple[tuple[Step, ...], int, int]:
-    """The steps at which the loop evaluates its generator, how often it chooses inside the window (None for no window), and
-    how often some tokens are visible then.
+    """Return the executed steps, the number of selections inside the window, and how many of them had visible tokens.
+
+    window: the critic window, None for a sampler without one.
     """
 
     def revokes(step: Step) -> bool:
@@ -209,173 +208,25 @@ def _run_steps(
 
 
 def check_noise(value: float, name: str = "selection_noise") -> None:
-    """Noise is a finite number of 0 or more."""
+    """Raise InputError unless noise is finite and 0 or more."""
     if not (math.isfinite(value) and value >= 0):
         raise InputError(f"{name} is {value}; it must be a number of 0 or more")
 
 
 def check_quota(value: float) -> None:
-    """A quota is a share."""
+    """Raise InputError unless a quota is in [0, 1]."""
     if not 0 <= value <= 1:
         raise InputError(f"remask_quota is {value}; it must lie in [0, 1]")
 
 
 def temperature_range(temperature: Temperature) -> tuple[float, float]:
-    """(start, end), checked. T(t) = a t/T + b in the paper has start = a + b and end = b."""
+    """Return (start, end) of a temperature, and check it. The paper's T(t) = a t/T + b has start a + b and end b."""
     pair = tuple(temperature) if isinstance(temperature, tuple | list) else (temperature, temperature)
     if len(pair) != 2:
         raise InputError(f"temperature is {temperature}; give one number, or a pair (start, end)")
     start, end = pair
     if not (math.isfinite(start) and math.isfinite(end) and min(start, end) >= 0):
         raise InputError(
-            f"temperature is {temperature}; it must be 0 (greedy) or positive, or a pair (start, end) of such"
+            f"temperature is {temperature}; it must be finite and 0 or more, or a pair (start, end) of such numbers"
         )
     return start, end
-
-
-Spent = Callable[[SamplingSettings], float]  # what settings are budgeted by in place of NFE
-
-
-@dataclass(frozen=True)
-class Tuned:
-    """What tuning found best for a sampler. nfe: at which. models: fingerprints of the parts it was tuned for, by name."""
-
-    settings: SamplingSettings
-    nfe: int
-    models: dict[str, str]
-
-
-def tuning_file(folder: Path, sampler: str, nfe: int) -> Path:
-    """Where the trials of a tuning lie."""
-    return folder / f"tuning-{sampler}-{nfe}.json"
-
-
-@dataclass(frozen=True)
-class ModelSettings:
-    """The settings of one model: its defaults, what tuning found, and how a caller's changes join them.
-
-    folder: where the files of tuning lie, None for a model that has no folder. published: the authors' settings of an imported
-    generator, for the sampler that they name.
-    """
-
-    defaults: SamplingSettings
-    num_tokens: int
-    has_critic: bool
-    folder: Path | None = None
-    has_inline_critic: bool = False
-    published: SamplingSettings | None = None
-
-    def changed(self, **changes: Any) -> SamplingSettings:
-        """The model's defaults with some settings changed.
-
-        What suits one sampler harms another, so another one than the default has none of its temperature, noise and schedule.
-        It has what tuning found at the nearest NFE, else its published settings, with the model's guidance. Random
-        re-masking in place of the critic keeps them: it is the control. The default critic window is widened where it
-        contains none of the caller's steps.
-        """
-        _check_names(changes)
-        changed = dataclasses.replace(self.defaults, **changes)
-        chosen, usual = changed.row(self.has_critic).name, self.defaults.row(self.has_critic).name
-        if (chosen, usual) == ("random-remask", "critic"):
-            changed = dataclasses.replace(self.defaults.with_random_remasking(), **changes)
-        elif chosen != usual:
-            shared = {name: vars(self.defaults)[name] for name in _SHARED}
-            changed = SamplingSettings(**shared | changes)
-            at = (changed if "steps" in changes else self.defaults).nfe(self.num_tokens, self.has_critic)
-            found = self.tuned(chosen, at)
-            theirs = found.settings if found is not None else self.published
-            if theirs is not None and theirs.sampler == chosen:
-                changed = dataclasses.replace(theirs, **{name: shared[name] for name in _RANKING} | changes)
-        return changed if "critic_window" in changes else self.opened(changed)
-
-    def opened(self, settings: SamplingSettings) -> SamplingSettings:
-        """The settings with the critic window widened, if it contains no step, until it contains one."""
-        return settings.with_open_window(self.num_tokens) if settings.row(self.has_critic).revokes else settings
-
-    def for_refinement(self, **changes: Any) -> SamplingSettings:
-        """The model's defaults for refinement: 9 steps, and the critic active from first to last unless changed."""
-        _check_names(changes)
-        sampler = changes.get("sampler")
-        if sampler in SAMPLERS and not SAMPLERS[sampler].refines:
-            able = ", ".join(row.name for row in SAMPLERS.values() if row.refines)
-            raise InputError(f"sampler is {sampler}, which knows only tokens it sampled itself; refine with {able}")
-        if not (self.has_critic or self.has_inline_critic) and sampler is None:
-            raise InputError("the model has no critic to say which tokens to refine")
-        check_window(window := changes.get("critic_window", (1, 0)))
-        if window[0] != 1:
-            raise InputError(
-                f"critic_window is {changes['critic_window']}; refinement starts with the critic: start at 1"
-            )
-        judge = sampler or ("critic" if self.has_critic else "inline")
-        return self.changed(**{**REFINING, **changes, "sampler": judge})
-
-    def for_sampler(self, sampler: str, spent: Spent | None = None) -> SamplingSettings:
-        """What suits a sampler, without rejection: the defaults for the sampler that they are made for; for another what
-        `at_nfe` finds at the NFE of those defaults, or at what they spend, rounded up in favour of the other.
-        """
-        plain = self.changed(candidates=1)
-        if sampler == plain.row(self.has_critic).name:
-            return dataclasses.replace(plain, sampler=sampler)
-        most = spent(plain) if spent else plain.nfe(self.num_tokens, self.has_critic)
-        return self.at_nfe(sampler, math.ceil(most), spent)
-
-    def at_nfe(self, sampler: str, nfe: float, spent: Spent | None = None) -> SamplingSettings:
-        """The settings of a sampler at an NFE: those that tuning found best where it was run, else the model's own.
-
-        spent: see `fitted`.
-        """
-        found = self.tuned(sampler, nfe)
-        settings = self.changed(sampler=sampler) if found is None else found.settings
-        return self.fitted(dataclasses.replace(settings, sampler=sampler, candidates=1), nfe, spent)
-
-    def fitted(self, settings: SamplingSettings, nfe: float, spent: Spent | None = None) -> SamplingSettings:
-        """The settings with the fewest steps that come nearest to an NFE from below, and an open critic window.
-
-        spent: what else is to come nearest to it, such as the cost.
-        """
-        spent = spent or (lambda one: one.nfe(self.num_tokens, self.has_critic))
-        best, most = None, 0.0
-        for steps in range(
-            1, 2 * math.ceil(nfe) + 1
-        ):  # some samplers skip steps, and take more of them than evaluations
-            tried = self.opened(dataclasses.replace(settings, steps=steps))
-            if most < (needed := spent(tried)) <= nfe:
-                best, most = tried, needed
-        if best is None:
-            least = spent(dataclasses.replace(settings, steps=1))
-            raise InputError(f"nfe is {nfe:g}; one step of these settings takes {least:g} already")
-        return best
-
-    def tuned(self, sampler: str, nfe: float) -> Tuned | None:
-        """What tuning found best for a sampler at this NFE, else at the nearest one; None without any."""
-        files: Iterable[Path] = () if self.folder is None else self.folder.glob(f"tuning-{sampler}-*.json")
-        by_nfe = {int(n): file for file in files if (n := file.stem.rsplit("-", maxsplit=1)[1]).isdecimal()}
-        if not by_nfe:
-            return None
-        nearest = min(sorted(by_nfe), key=lambda number: abs(number - nfe))
-        file = by_nfe[nearest]
-        try:
-            found = read_json(file)
-            return Tuned(SamplingSettings(**found["best"]), nearest, dict(found["models"]))
-        except (KeyError, TypeError, ValueError) as error:
-            raise InputError(f"{file} is not what tuning wrote: {error}") from error
-
-
-def untuned_critic(defaults: SamplingSettings) -> SamplingSettings:
-    """Settings for a critic of unknown strength, with the steps and guidance of the model's defaults.
-
-    The critic chooses late and with much noise: a weak critic then harms little. With the paper's settings it would collapse
-    to uniform images.
-    """
-    shared = {name: vars(defaults)[name] for name in _SHARED}
-    late = {"noise_kind": "gumbel", "selection_noise": 3.4, "critic_window": (0.53, 0.0)}
-    return SamplingSettings("critic", temperature=(1.1, 0.8), **late, **shared)
-
-
-REFINING: dict[str, Any] = {"steps": 9, "critic_window": (1.0, 0.0)}
-
-
-def _check_names(changes: dict[str, Any]) -> None:
-    known = {field.name for field in dataclasses.fields(SamplingSettings)}
-    if unknown := sorted(changes.keys() - known):
-        raise InputError(f"unknown setting {unknown[0]!r}; choose from {', '.join(sorted(known))}")

@@ -1,21 +1,24 @@
-"""What happened at each step, recorded on demand."""
+"""Recording of the sampling steps."""
 
 from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
-from tokencritic.contracts import Proposal
 from tokencritic.errors import InputError, check_at_least
+from tokencritic.scoring import Proposal
 
 
 @dataclass(frozen=True)
 class TraceStep:
-    """One step, on the CPU. All tensors are (b, n).
+    """A recorded step. All tensors are (b, n), on the CPU.
 
-    index: the number of the step, 0 for the tokens that refinement is given. time: the paper's t/T when the step begins.
-    proposal: int64, the complete tokens. sampled: bool, those just sampled, which is what was hidden before.
-    scores: float, what the scorer thinks, without noise; None after the last step. hidden: bool, what is hidden next.
+    index: the number of the step; 0 for tokens given to refinement.
+    time: t/T in the paper, before the step.
+    proposal: int64, the complete tokens.
+    sampled: bool, True where the token was hidden before the step and is sampled in it.
+    scores: float, scores without noise; None after the last step.
+    hidden: bool, True where the token is hidden after the step.
     """
 
     index: int
@@ -27,15 +30,15 @@ class TraceStep:
 
     @property
     def remasked(self) -> Tensor:
-        """(b, n) bool: tokens that had been kept before and are hidden now."""
+        """The re-masked tokens: (b, n) bool, True where a visible token is hidden by the step."""
         return self.hidden & ~self.sampled
 
 
 @dataclass
 class Trace:
-    """Pass one as `on_step=` to a sampler or a pipeline.
+    """A recorder of steps, passed as `on_step=` to a sampler or a pipeline. Batches are concatenated.
 
-    Used for several batches of images, it holds the images of all. most_images: keep only the first so many.
+    most_images: record only this many images, at least 1; all by default.
     """
 
     most_images: int | None = None
@@ -47,24 +50,32 @@ class Trace:
 
     @property
     def steps(self) -> list[TraceStep]:
-        """In order, with the images of all batches. Steps that the loop skips because nothing can change are left out."""
+        """In order, with the images of all batches. Steps that the loop skips because nothing can change are left out.
+
+        Tensors stay on their device until they are asked for here, so that watching a run does not hold up its queue.
+        """
         if len({len(batches) for batches in self._batches.values()}) > 1:
-            raise InputError("the trace holds runs that do not have the same steps; use one trace for each")
-        return [_join(self._batches[index]) for index in sorted(self._batches)]
+            raise InputError("the trace holds runs with different steps; use one trace for each")
+        return [_join([_on_cpu(batch) for batch in self._batches[index]]) for index in sorted(self._batches)]
 
     def __call__(self, proposal: Proposal, scores: Tensor | None, mask: Tensor) -> None:
         step, batches = proposal.step, self._batches.setdefault(proposal.step.index, [])
         room = None if self.most_images is None else self.most_images - sum(len(batch.proposal) for batch in batches)
 
         def kept(values: Tensor) -> Tensor:
-            return values[:room].cpu().clone()  # so that the images left out do not stay in memory
+            return values[:room].clone()  # so that the images left out do not stay in memory
 
         scores = None if scores is None else kept(scores)
         batches.append(TraceStep(step.index, step.time, kept(proposal.tokens), kept(proposal.mask), scores, kept(mask)))
 
 
+def _on_cpu(batch: TraceStep) -> TraceStep:
+    tensors = {name: value.cpu() for name, value in vars(batch).items() if isinstance(value, Tensor)}
+    return replace(batch, **tensors)
+
+
 def _join(batches: list[TraceStep]) -> TraceStep:
-    """The same step of several batches as one."""
+    """Concatenate the same step of several batches."""
     first = batches[0]
     if len(batches) == 1:
         return first

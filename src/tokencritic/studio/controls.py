@@ -1,109 +1,150 @@
-"""The controls that tabs share, filled with the model's own settings, and back again from controls to values."""
+"""What the page's controls show: the model, its samplers with their settings, the bounds, and what was measured offline."""
 
-from collections.abc import Iterable
+import dataclasses
 from typing import Any, get_args
 
-import gradio as gr
-
-from tokencritic.sampling.samplers import SAMPLERS
-from tokencritic.sampling.settings import NoiseKind, RejectBy, SamplingSettings, temperature_range
+from tokencritic.files import read_json
+from tokencritic.pipeline import TokenCriticPipeline
+from tokencritic.sampling.samplers import SAMPLERS, Sampler
+from tokencritic.sampling.settings import GUIDANCE, NoiseKind, RejectBy, SamplingSettings
+from tokencritic.schedules import SCHEDULES, GuidanceSchedule
 from tokencritic.studio.service import Service
+from tokencritic.tokenizers.regions import place_grid
 
-# Each with the name of its value. Two of one name make a pair.
-Controls = list[tuple[str, Any]]
+REFINE_SHARE = 0.3  # with it more pictures of the bundled model gain than with the paper's 0.6, see docs/studio.md
+_STEPS = {"steps": 1, "candidates": 1}  # of the sliders; 0.01 otherwise
+_CRITICS = {"critic": "Token-Critic", "inline": "inline"}
 
-# For every event of the page: our own progress instead of gradio's, no queue of gradio's, no place in its API.
-QUIET: dict[str, Any] = {"show_progress": "hidden", "concurrency_limit": None, "api_visibility": "private"}
-
-# The controls of the settings: setting, place in a pair, kind, label and info. `Requests` has the bounds. Those from the
-# temperature to the guidance suit a sampler, and are filled in anew when another one is chosen.
-_FORMS: tuple[tuple[str, int | None, type, str, str | None], ...] = (
-    ("sampler", None, gr.Dropdown, "Sampler", "Who chooses the tokens to keep"),
-    ("steps", None, gr.Slider, "Steps", None),
-    ("temperature", 0, gr.Number, "Temperature at first", None),
-    ("temperature", 1, gr.Number, "Temperature at last", None),
-    ("selection_noise", None, gr.Number, "Selection noise", "K in the paper"),
-    ("noise_kind", None, gr.Dropdown, "Kind of noise", "The critic's"),
-    (
-        "critic_window",
-        0,
-        gr.Slider,
-        "Critic window, start",
-        "Of t/T; confidence chooses before. 1: from the first step",
-    ),
-    ("critic_window", 1, gr.Slider, "Critic window, end", "Confidence chooses after. 0: to the last step"),
-    ("early_noise", None, gr.Number, "Early noise", "Of confidence before the window"),
-    ("remask_quota", None, gr.Slider, "Re-masking quota", "Of the visible tokens, times the share still hidden"),
-    ("remask_noise", None, gr.Number, "Re-masking noise", "On the inline critic's logits"),
-    ("guidance", None, gr.Number, "Guidance", "1 is none"),
-    ("candidates", None, gr.Slider, "Candidates for each image", "The best is kept; 1 keeps all"),
-    ("reject_by", None, gr.Dropdown, "Best as judged by", None),
-)
-_WIDTHS = {gr.Dropdown: 120, gr.Number: 120, gr.Slider: 240}
-_OF_SAMPLERS = {name for row in SAMPLERS.values() for name in row.settings}
+# Of the advanced settings: label and explanation.
+_TEXTS = {
+    "temperature": ("Temperature", "At the first and at the last step; 0 always samples the likeliest code"),
+    "selection_noise": ("Selection noise", "Randomness in which tokens are kept, K in the paper"),
+    "noise_kind": ("Kind of noise", "Of the critic's scores"),
+    "critic_window": ("Critic active", "From and until which part of the run the critic may resample"),
+    "early_noise": ("Early noise", "Selection noise before the critic is active"),
+    "remask_quota": ("Re-masking quota", "Share of the visible tokens that may be resampled at a step"),
+    "remask_noise": ("Re-masking noise", "Randomness in which visible tokens are resampled"),
+    "schedule": ("Schedule", "How many tokens are kept at each step, and how noise and temperature fall"),
+    "halton_roll": ("Random start", "Each image's order starts at another place"),
+    "guidance": ("Guidance", "Classifier-free guidance; 1 is none"),
+    "guidance_schedule": ("Guidance over the steps", "Constant, or growing from 1"),
+    "guidance_power": ("Power of the cosine", "Of a guidance that grows as a cosine; higher grows later"),
+    "candidates": ("Candidates", "Images sampled for each that is kept; 1 keeps all"),
+    "reject_by": ("Best judged by", "Which candidate is kept"),
+}
 
 
-def class_control(service: Service, label: str, **options: Any) -> gr.Dropdown:
-    """The classes by name, each with its number; by default one of them, or none to ask the classifier where there is one."""
-    labels, has_classifier = range(service.pipe.generator.num_classes), service.pipe.classifier is not None
-    choices = list(zip(service.pipe.names(labels), labels, strict=True))
-    text = "Leave empty to ask the classifier" if has_classifier else None
-    return gr.Dropdown(choices, label=label, **{"value": None if has_classifier else 0, "info": text, **options})
+def about(service: Service) -> dict[str, Any]:
+    """All that the page needs to know of the model, as a JSON value."""
+    pipe, requests = service.pipe, service.requests
+    tokenizer, has_critic = pipe.tokenizer, pipe.critic is not None
+    own = pipe.settings().row(has_critic).name
+    return {
+        "model": service.model.rstrip("/").rpartition("/")[2],
+        "tooltip": f"{tokenizer.image_size} x {tokenizer.image_size} pixels in {tokenizer.num_tokens} tokens, "
+        f"{pipe.generator.num_classes or 'no'} classes",
+        "critic": has_critic or pipe.inline_critic is not None,
+        "refines": has_critic,
+        "classifier": pipe.classifier is not None,
+        "grid": None if tokenizer.grid is None else place_grid(tokenizer),  # of what can be painted
+        "splits": tokenizer.splits,
+        "size": tokenizer.image_size,
+        "margin": tokenizer.margin,
+        "classes": pipe.names(range(pipe.generator.num_classes)),
+        "limits": dataclasses.asdict(service.limits),
+        "forms": [_form(service, name) for name in _TEXTS],
+        "samplers": [_choice(pipe, row) for row in samplers(pipe)],
+        "first": first_values(service),
+        "compared": ["confidence", "halton" if own == "confidence" else own],
+        "cost": requests.compare_cost,
+        "share": REFINE_SHARE,
+    }
 
 
-def seed_control() -> gr.Textbox:
-    """Words, not a number: a browser's numbers end at 2^53."""
-    return gr.Textbox("0", label="Seed", info="Image i has seed + i", max_lines=1)
+def first_values(service: Service) -> dict[str, Any]:
+    """What the controls of the Generate tab hold at first."""
+    pipe = service.pipe
+    row = pipe.settings().row(pipe.critic is not None)
+    values = {"classes": [], "num": min(16, service.limits.images), "seed": "0", "sampler": row.name}
+    return values | _choice(pipe, row)["settings"]
 
 
-def settings_controls(
-    service: Service, defaults: SamplingSettings, *, refining: bool = False, ranked: bool = True
-) -> Controls:
-    """Controls of the settings. ranked: with rejection; without it the number of candidates stays 1.
+def samplers(pipe: TokenCriticPipeline) -> list[Sampler]:
+    """The rows of the table of samplers that the pipeline has the parts for."""
+    critics = {"uses_critic": pipe.critic is not None, "uses_inline_critic": pipe.inline_critic is not None}
+    return [row for row in SAMPLERS.values() if all(has or not vars(row)[name] for name, has in critics.items())]
 
-    refining: begins with a choice among given tokens, which not every sampler can make.
+
+def title(row: Sampler) -> str:
+    """A sampler's name for people who know neither the paper nor the code."""
+    if row.name == "confidence":
+        return f"Without critic ({row.title})"
+    return f"With critic ({_CRITICS[row.name]})" if row.name in _CRITICS else row.title
+
+
+def _choice(pipe: TokenCriticPipeline, row: Sampler) -> dict[str, Any]:
+    """A sampler, its settings at the cost of the model's own ones, and those for refinement."""
+    own = _values(pipe, pipe.sampling.for_sampler(row.name, pipe.cost))
+    refining = _values(pipe, pipe.sampling.for_refinement(sampler=row.name)) if row.refines else None
+    text = f"Which tokens are kept is decided by {row.summary}."
+    return {"name": row.name, "title": title(row), "text": text, "settings": own, "refining": refining}
+
+
+def _values(pipe: TokenCriticPipeline, settings: SamplingSettings) -> dict[str, Any]:
+    """The settings that the sampler and the model have, and those of rejection."""
+    found = _plain(settings.in_effect(pipe.critic is not None))
+    found |= {name: vars(settings)[name] for name in GUIDANCE}
+    if not pipe.generator.null_class:
+        found = {name: value for name, value in found.items() if name not in GUIDANCE}
+    del found["sampler"]
+    rankers = _rankers(pipe)
+    if not rankers:
+        del found["candidates"]
+        return found
+    return found | {"candidates": 1, "reject_by": settings.reject_by if settings.reject_by in rankers else rankers[0]}
+
+
+def _form(service: Service, name: str) -> dict[str, Any]:
+    """How a setting is shown: `choices`, a value and a text each, or the bounds of a number or of a pair of them."""
+    label, text = _TEXTS[name]
+    form = {"name": name, "label": label, "text": text}
+    words = {
+        "noise_kind": get_args(NoiseKind),
+        "schedule": tuple(SCHEDULES),
+        "guidance_schedule": get_args(GuidanceSchedule),
+        "reject_by": _rankers(service.pipe),
+    }
+    if name in words:
+        return form | {"choices": [[word, word] for word in words[name]]}
+    if name == "halton_roll":
+        return form | {"choices": [[False, "no"], [True, "yes"]]}
+    low, high = service.requests.bounds[name]
+    return form | {"low": low, "high": high, "step": _STEPS.get(name, 0.01)}
+
+
+def _rankers(pipe: TokenCriticPipeline) -> list[str]:
+    """What can choose among candidates: the critic, and the classifier where there are classes."""
+    able = pipe.parts.keys() - (set() if pipe.generator.num_classes else {"classifier"})
+    return [name for name in get_args(RejectBy) if name in able]
+
+
+def offline_fid(service: Service, settings: SamplingSettings) -> dict[int, float]:
+    """The FID that tuning measured with exactly these settings on exactly this model, by the number of images.
+
+    Empty if there is none.
     """
-    pipe, has_critic = service.pipe, service.pipe.critic is not None
-    rows = [row for row in SAMPLERS.values() if (has_critic or not row.uses_critic) and (row.refines or not refining)]
-    able = [row.name for row in rows if pipe.inline_critic is not None or not row.uses_inline_critic]
-    rankers = [name for name in get_args(RejectBy) if name in pipe.parts]
-    ranked = ranked and bool(rankers)
-    choices = {"sampler": able, "noise_kind": list(get_args(NoiseKind)), "reject_by": rankers}
-    never = (set() if pipe.generator.null_class else {"guidance"}) | (set() if ranked else {"candidates", "reject_by"})
-
-    def shown(settings: SamplingSettings) -> list[dict[str, Any]]:
-        """Value and visibility of each control, hidden where the model or the sampler has no such setting."""
-        values = vars(settings.of(has_critic)) | {"temperature": temperature_range(settings.temperature)}
-        values["candidates"] = settings.candidates if ranked else 1
-        values["reject_by"] = settings.reject_by if settings.reject_by in rankers else next(iter(rankers), None)
-        hidden = never | _OF_SAMPLERS.difference(settings.row(has_critic).settings)
-        found = ((name, values[name] if place is None else values[name][place]) for name, place, *_ in _FORMS)
-        return [{"value": value, "visible": name not in hidden} for name, value in found]
-
-    def control(number: int) -> tuple[str, Any]:
-        name, _, kind, label, text = _FORMS[number]
-        if name in choices:
-            options = {"choices": choices[name]}
-        else:
-            low, high = service.requests.bounds[name]
-            options = {"minimum": low, "maximum": high, "step": 1 if name in ("steps", "candidates") else 0.01}
-        return name, kind(label=label, info=text, min_width=_WIDTHS[kind], **options, **first[number])
-
-    def with_suited(sampler: str) -> list[Any]:
-        found = pipe.sampling.for_refinement(sampler=sampler) if refining else pipe.sampling.for_sampler(sampler)
-        return [gr.update(**options) for options in shown(found)[2:-2]]
-
-    first = shown(defaults)
-    controls = [control(0), control(1)]
-    with gr.Accordion("More settings", open=False), gr.Row():
-        controls += [control(number) for number in range(2, len(_FORMS))]
-    controls[0][1].input(with_suited, controls[0][1], [made for _, made in controls[2:-2]], **QUIET)
-    return controls
+    has_critic, folder, found = service.pipe.critic is not None, service.pipe.folder, {}
+    wanted, sampler = settings.in_effect(has_critic), settings.row(has_critic).name
+    for file in [] if folder is None else sorted(folder.glob(f"tuning-{sampler}-*.json")):
+        told = read_json(file)
+        if told["models"].items() <= service.identities.items():
+            for trial in told["trials"]:
+                # A setting that a file does not name is at its default, for instance one that is newer than the file.
+                if SamplingSettings(**_plain(trial["settings"])).in_effect(has_critic) == wanted:
+                    found |= {int(count): fid for count, fid in trial["fid"].items()}
+    return found
 
 
-def values_of(controls: Controls, held: Iterable[Any]) -> dict[str, Any]:
-    """What the controls hold, as `Requests` takes it."""
-    values: dict[str, Any] = {}
-    for (name, _), value in zip(controls, held, strict=False):
-        values[name] = [values[name], value] if name in values else value
-    return values
+def _plain(values: dict[str, Any]) -> dict[str, Any]:
+    """Without the settings that a sampler does not have."""
+    return {name: value for name, value in values.items() if value is not None}

@@ -1,8 +1,8 @@
 """What a client may ask for: plain values, as a page or a JSON holds them, checked and made into work."""
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,8 +11,9 @@ from PIL import Image
 from tokencritic.errors import InputError
 from tokencritic.pipeline import Given, TokenCriticPipeline
 from tokencritic.sampling.settings import REFINEMENT_RATIO, SamplingSettings
-from tokencritic.studio.work import Work
-from tokencritic.tokenizers.regions import grid_of
+from tokencritic.studio.limits import Limits
+from tokencritic.studio.work import Work, known_labels
+from tokencritic.tokenizers.regions import grid_of, place_grid, whole_places
 
 _SETTINGS = tuple(field.name for field in dataclasses.fields(SamplingSettings))
 # Of the settings that are numbers; a temperature and a critic window may be pairs of them.
@@ -24,36 +25,8 @@ _BOUNDS = {
     "remask_quota": (0, 1),
     "remask_noise": (0, 1000),
     "guidance": (0, 100),
+    "guidance_power": (0.01, 100),
 }
-
-
-@dataclass(frozen=True)
-class Limits:
-    """How much one client, and all of them together, may ask for.
-
-    images, steps, candidates: of one job. nfe: network evaluations of one job, over all its images.
-    upload_bytes, upload_pixels: of one picture. waiting: jobs that wait for their turn. per_client: unfinished jobs of one
-    page. wait_seconds: how long a job waits before it is given up. run_seconds: how long it may take.
-    kept_runs, kept_pictures: how many are held in memory for those who ask for them later.
-    """
-
-    images: int = 64
-    steps: int = 128
-    candidates: int = 16
-    nfe: int = 50_000
-    upload_bytes: int = 16 * 2**20
-    upload_pixels: int = 2**25
-    waiting: int = 8
-    per_client: int = 2
-    wait_seconds: float = 60.0
-    run_seconds: float = 600.0
-    kept_runs: int = 16
-    kept_pictures: int = 64
-
-    def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            if not value > 0:
-                raise InputError(f"{name} is {value}; it must be above 0")
 
 
 class Requests:
@@ -63,22 +36,43 @@ class Requests:
         self.pipe, self.limits = pipe, limits
         self.bounds = {"steps": (1, limits.steps), "candidates": (1, limits.candidates), **_BOUNDS}
 
+    @property
+    def compare_cost(self) -> int:
+        """What Compare spends on an image by default: the cost of the model's own settings, rounded up."""
+        return math.ceil(self.pipe.cost(self.pipe.settings(candidates=1)) - 1e-9)
+
     def generate(self, values: Mapping[str, Any]) -> Work:
         """values: `classes` (names or numbers; all in turn if none), `num`, `seed`, and the settings."""
         _check_names(values, "classes", "num", "seed", *_SETTINGS)
-        return self.compare(values, [values], "generate")
+        return self._make("generate", values, [self._settings(values)])
 
-    def compare(self, values: Mapping[str, Any], variants: Sequence[Mapping[str, Any]], kind: str = "compare") -> Work:
-        """The same images in several ways. values: as for `generate`, without settings, which come in `variants`."""
+    def compare(self, values: Mapping[str, Any]) -> Work:
+        """The same images by several samplers, each with its best settings at one cost.
+
+        values: `classes`, `num`, `seed`, `cost` (of an image, in generator evaluations), `samplers` (two names).
+        """
+        _check_names(values, "classes", "num", "seed", "cost", "samplers")
+        cost = _as_number("cost", values.get("cost", self.compare_cost), 1, self.limits.steps)
+        sampling, found = self.pipe.sampling, []
+        for name in _as_list("samplers", values.get("samplers") or [], 2):
+            self.pipe.settings(sampler=self._setting("sampler", name))  # says what is wrong with the name
+            found.append(sampling.at_nfe(name, cost, self.pipe.cost).of(self.pipe.critic is not None))
+        if len(found) != 2:
+            raise InputError(f"samplers has {len(found)} entries; expected two")
+        return self._make("compare", values, found)
+
+    def _make(self, kind: str, values: Mapping[str, Any], variants: Sequence[SamplingSettings]) -> Work:
+        """New images, with each of the settings."""
         num = _as_number("num", values.get("num", 16), 1, self.limits.images, whole=True)
         known = self.pipe.generator.num_classes
         classes = _as_list("classes", values.get("classes") or [], known)
-        turns = self._labels(classes) if classes else torch.arange(known)
+        turns = self._labels(classes) if classes else torch.arange(max(known, 1))  # all 0 for a model without classes
         labels = turns.repeat(-(-num // len(turns)))[:num]
-        chosen = tuple(self._settings(variant) for variant in variants)
-        for settings in chosen:
+        for settings in variants:
             self._check_work(settings, num)
-        return Work(kind, self._seed(values, num), labels, chosen, tuple(turns.tolist()) if classes else None)
+        asked = tuple(turns.tolist()) if classes else None
+        bound = self.limits.trace_bytes
+        return Work(kind, self._seed(values, num), labels, tuple(variants), asked, trace_bytes=bound)
 
     def look(self, picture: Image.Image, values: Mapping[str, Any]) -> Work:
         """What the critic thinks of a picture. values: `class`, or none to ask the classifier."""
@@ -93,7 +87,7 @@ class Requests:
         return Work("refine", self._seed(values), self._label(values), (settings,), picture=picture, ratio=ratio)
 
     def edit(self, picture: Image.Image, values: Mapping[str, Any]) -> Work:
-        """values: `region` (positions of tokens, row by row), `move` ([right, down] in tokens), `class`, `seed`, settings."""
+        """values: `region` (positions of tokens, row by row), `move` ([right, down] in places), `class`, `seed`, settings."""
         _check_names(values, "region", "move", "class", "seed", *_SETTINGS)
         (height, width), settings = grid_of(self.pipe.tokenizer), self._settings(values)
         if settings.candidates > 1:
@@ -102,13 +96,14 @@ class Requests:
         region, move = _as_list("region", values.get("region") or [], height * width), values.get("move") or (0, 0)
         if len(_as_list("move", move, 2)) != 2:
             raise InputError(f"move has {len(move)} entries; expected two, how far right and how far down")
-        sides = zip(move, (width, height), strict=True)
+        sides = zip(move, reversed(place_grid(self.pipe.tokenizer)), strict=True)
         right, down = (_as_number("move", far, 1 - side, side - 1, whole=True) for far, side in sides)
         marked = torch.zeros(height * width, dtype=torch.bool)
         marked[[_as_number("region", position, 0, height * width - 1, whole=True) for position in region]] = True
         if not marked.any() and not right and not down:
             raise InputError("region is empty and nothing is moved; mark at least one token to resample")
         seed, label = self._seed(values), self._label(values)
+        marked = whole_places(marked, self.pipe.tokenizer)
         return Work("edit", seed, label, (settings,), picture=picture, region=marked, move=(right, down))
 
     def _settings(self, values: Mapping[str, Any]) -> SamplingSettings:
@@ -118,6 +113,10 @@ class Requests:
         return {name: self._setting(name, values[name]) for name in _SETTINGS if values.get(name) is not None}
 
     def _setting(self, name: str, value: Any) -> Any:
+        if name == "halton_roll":
+            if not isinstance(value, bool):
+                raise InputError(f"{name} is {_short(value)}; expected true or false")
+            return value
         if name not in self.bounds:
             if not isinstance(value, str):
                 raise InputError(f"{name} is {_short(value)}; expected a word")
@@ -138,11 +137,13 @@ class Requests:
         tokens = torch.zeros(1, self.pipe.tokenizer.num_tokens, dtype=torch.int64)
         given = None if refine_ratio is None else Given(tokens, refine_ratio)
         # Raises what sampling would raise, and samples nothing.
-        self.pipe.token_batches(tokens[:, 0], 0, settings, given)
+        self.pipe.token_batches(known_labels(self.pipe, tokens[:, 0]), [0], settings, given)
 
     def _label(self, values: Mapping[str, Any]) -> torch.Tensor | None:
         label = values.get("class")
         if label is None or label == "":
+            if self.pipe.generator.num_classes <= 1:
+                return torch.zeros(1, dtype=torch.int64)
             if self.pipe.classifier is None:
                 raise InputError("class is missing, and the model has no classifier to find it; choose one")
             return None
@@ -152,7 +153,9 @@ class Requests:
         for label in classes:
             if isinstance(label, bool) or not isinstance(label, int | str) or len(str(label)) > 200:
                 raise InputError(f"classes holds {_short(label)}; expected names or numbers")
-        return self.pipe.labels(list(classes), called="classes")
+        labels = self.pipe.classes.labels(list(classes), "classes")
+        assert labels is not None
+        return labels
 
     def _seed(self, values: Mapping[str, Any], num: int = 1) -> int:
         return _as_number("seed", values.get("seed", 0), 0, 2**63 - num, whole=True)

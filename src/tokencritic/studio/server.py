@@ -1,15 +1,16 @@
-"""The studio on a port: the page and the API behind the guard."""
+"""The studio on a port: the page and the API behind the guard. Torch is imported where the model is loaded, not before."""
 
 import ipaddress
-import os
 import socket
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 from tokencritic.errors import InputError
-from tokencritic.studio.service import Service
+from tokencritic.studio.limits import Limits
 
 if TYPE_CHECKING:
-    import uvicorn
+    from tokencritic.pipeline import TokenCriticPipeline
 
 _SHORTEST_TOKEN = 8
 
@@ -32,34 +33,56 @@ def check_binding(host: str, port: int, token: str | None) -> None:
         raise InputError(f"--token is too short or odd; expected at least {_SHORTEST_TOKEN} letters, digits or signs")
 
 
-def build_server(service: Service, host: str, port: int, token: str | None) -> "uvicorn.Server":
-    """The page and the API behind the guard, ready to `run`."""
-    # Before gradio is imported: it reads them then. Nothing is to be told, looked up or fetched anywhere.
-    os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
-    os.environ["HF_HUB_OFFLINE"] = "1"
-    os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
+def serve(
+    load: "Callable[[], TokenCriticPipeline]", model: str, limits: Limits, bound: socket.socket, token: str | None
+) -> None:
+    """Serve the page at once and the model as soon as `load` has it, until Ctrl-C. Raises what `load` raises.
+
+    model: what the pipeline is loaded from, for command lines. bound: from `listen`.
+    """
     try:
-        import gradio as gr
         import uvicorn
-        from fastapi import FastAPI
+        from starlette.routing import Router
     except ImportError as error:
-        raise InputError("the studio needs gradio: pip install 'token-critic[studio]'") from error
+        raise InputError("the studio needs starlette and uvicorn: pip install 'token-critic[studio]'") from error
 
-    from tokencritic.studio.api import Api
     from tokencritic.studio.guard import Guard
-    from tokencritic.studio.page import CSS, HEAD, THEME, Page
+    from tokencritic.studio.page import Opening
 
-    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
-    app.router.routes.extend(Api(service).routes())
-    look: dict[str, Any] = {"theme": THEME, "css": CSS, "head": HEAD, "footer_links": []}
-    private: dict[str, Any] = {"run_history": False, "show_error": False, "ssr_mode": False, "allowed_paths": []}
-    private |= {"max_file_size": 1, "enable_monitoring": False, "pwa": False, "mcp_server": False}
-    mounted = gr.mount_gradio_app(app, Page(service).blocks, "/", host, port, **look, **private)
-    # A picture as base64 in a JSON takes a third more than its file.
-    most_bytes = service.limits.upload_bytes * 4 // 3 + 2**16
-    guard = Guard(mounted, token=token, loopback=is_loopback(host), port=port, most_bytes=most_bytes)
-    bounds: dict[str, Any] = {"limit_concurrency": 512, "timeout_graceful_shutdown": 2, "timeout_keep_alive": 20}
-    return uvicorn.Server(uvicorn.Config(guard, log_level="warning", ws="none", server_header=False, **bounds))
+    host, port = bound.getsockname()[:2]
+    with ExitStack() as closing:
+
+        def make() -> Router:
+            from tokencritic.studio.api import Api
+            from tokencritic.studio.service import Service
+            from tokencritic.studio.visits import Visits
+
+            service = Service(load(), model, limits)
+            closing.callback(service.close)
+            routes = [*Api(service).routes(), *Visits(service).routes()]
+            print("the model is loaded", flush=True)
+            return Router(routes)
+
+        opening = Opening()
+        # A picture as base64 in a JSON takes a third more than its file.
+        most_bytes = limits.upload_bytes * 4 // 3 + 2**16
+        guard = Guard(opening, token=token, loopback=is_loopback(host), port=port, most_bytes=most_bytes)
+        server = uvicorn.Server(
+            uvicorn.Config(
+                guard,
+                log_level="warning",
+                ws="none",
+                lifespan="off",
+                server_header=False,
+                limit_concurrency=512,
+                timeout_graceful_shutdown=2,
+                timeout_keep_alive=20,
+            )
+        )
+        opening.start(make, failed=lambda: setattr(server, "should_exit", True))
+        server.run(sockets=[bound])
+        if opening.rest.done():
+            opening.rest.result()
 
 
 def listen(host: str, port: int) -> socket.socket:

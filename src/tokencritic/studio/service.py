@@ -1,4 +1,4 @@
-"""What the page and the HTTP API both call: a bounded queue of jobs before one worker, and the results it has made."""
+"""What the page and the HTTP API both call: a bounded queue of runs before one worker, and the results it has made."""
 
 import io
 import secrets
@@ -7,87 +7,112 @@ import time
 import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Literal
+from functools import cached_property
+from typing import Any, Literal
 
 from PIL import Image
 from torch import Tensor
 
 from tokencritic.errors import InputError
 from tokencritic.image_forms import read_picture, to_images, to_pil
-from tokencritic.pictures.grids import image_grid
 from tokencritic.pipeline import TokenCriticPipeline
-from tokencritic.studio.requests import Limits, Requests
-from tokencritic.studio.work import Result, Work, png
+from tokencritic.studio.limits import Limits
+from tokencritic.studio.requests import Requests
+from tokencritic.studio.work import Result, Stopped, Work, png
 
 FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP")  # of pictures that clients may send
+EVERYONE = ""  # the client of runs that all may see
 State = Literal["waiting", "running", "done", "failed", "cancelled", "late"]
 
-_MOST_SHOWN = 16
+_PREVIEW_PIXELS = 128  # the most along a side of an image that forms
+_BYTES_OF_A_RUN = 2**12  # beside its images
 _SHARE_OF_TIME = 4  # decoding images that form costs at most a fourth of the time since the last preview
 
 
 class Busy(Exception):
-    """There is no room for another job; the message says so, and what to do."""
+    """There is no room for another run; the message says so, and what to do."""
+
+
+class Expired(InputError):
+    """What is asked for was there, and is not kept any more."""
 
 
 class Job:
     """One piece of work of one client. The worker alone moves it on; everyone may read it.
 
-    message: why it failed. done, total: steps. preview: a PNG of the images as they form, or None. cancelled: ends the job at
-    its next step.
+    asked: the values that the work was made of, for who wants to ask again. message: why it failed or was stopped.
+    done, total: steps. preview: PNGs of the images as they form. version: grows with each change of those.
+    cancelled: ends the run at its next step.
     """
 
-    def __init__(self, client: str, work: Work, now: float) -> None:
+    def __init__(self, client: str, work: Work, now: float, asked: dict[str, Any]) -> None:
         self.id, self.client, self.work, self.submitted = secrets.token_urlsafe(16), client, work, now
+        self.asked = asked
         self.state: State = "waiting"
         self.message = ""
         self.done, self.total = 0.0, 1
-        self.preview: bytes | None = None
+        self.preview: list[bytes] = []
+        self.version = 0
         self.result = Result()
+        self.num_bytes = _BYTES_OF_A_RUN + len(str(asked))
         self.finished, self.cancelled = threading.Event(), threading.Event()
         self._next_preview = 0.0
 
     def carry_out(self, pipe: TokenCriticPipeline, seconds: float, clock: Callable[[], float]) -> None:
-        """Do the work; whatever happens, the job is finished afterwards. seconds: how long it may take."""
+        """Do the work; whatever happens, the run is finished afterwards. seconds: how long it may take."""
         end = clock() + seconds
 
         def watch(done: float, total: int, tokens: Tensor | None) -> None:
             if self.cancelled.is_set():
-                raise InputError("cancelled")
+                raise Stopped("stopped")
             if clock() > end:
-                raise InputError(f"stopped after {seconds:g} s, the most a run may take; ask for less")
+                raise Stopped(f"stopped after {seconds:g} s, the most a run may take; ask for less")
             self.done, self.total = done, total
             before = time.perf_counter()
             if tokens is not None and before >= self._next_preview:
-                self.preview = png(image_grid(pipe.images(tokens[:_MOST_SHOWN]), scale=1))
+                self.preview = [png(small(image)) for image in pipe.images(tokens)]
                 after = time.perf_counter()
                 self._next_preview = after + _SHARE_OF_TIME * (after - before)
+            self.version += 1
 
         try:
             self.result = self.work.carry_out(pipe, watch)
+            self.num_bytes += self.result.num_bytes
+            if self.result.stopped:
+                raise Stopped(self.result.stopped)
             self.finish("done")
+        except Stopped as stop:
+            self.finish("cancelled" if self.cancelled.is_set() else "failed", str(stop))
         except InputError as error:
-            self.finish("cancelled" if self.cancelled.is_set() else "failed", str(error))
-        except Exception as error:  # a fault of ours ends one job, not the studio
+            self.finish("failed", str(error))
+        except Exception as error:  # a fault of ours ends one run, not the studio
             traceback.print_exc()
             self.finish("failed", f"the run failed ({type(error).__name__}); the server's log says more")
 
     def finish(self, state: State, message: str = "") -> None:
-        self.message, self.state, self.preview = message, state, None
+        self.message, self.state, self.preview = message, state, []
+        self.version += 1
         self.finished.set()
 
-    def cancel(self, message: str = "cancelled") -> None:
-        """End the job at its next step, or at once if it waits."""
+    def cancel(self, message: str = "stopped") -> None:
+        """End the run at its next step, or at once if it waits."""
         self.cancelled.set()
         if self.state == "waiting":
             self.finish("cancelled", message)
 
 
+def small(image: Image.Image) -> Image.Image:
+    """An image at the size of a preview."""
+    image = image.copy()
+    image.thumbnail((_PREVIEW_PIXELS, _PREVIEW_PIXELS))
+    return image
+
+
 class Service:
-    """Jobs of many clients on one pipeline, one job at a time.
+    """Runs of many clients on one pipeline, one at a time.
 
     model: what the pipeline was loaded from, for command lines. clock: seconds, for tests.
-    A client is any string that its page keeps; it can see and cancel its own jobs alone.
+    A client is any string that its page keeps; it can see and cancel its own runs alone.
     """
 
     def __init__(
@@ -106,7 +131,12 @@ class Service:
         self._closed = False
         self._worker = ThreadPoolExecutor(1, "studio")
 
-    def submit(self, client: str, work: Work) -> Job:
+    @cached_property
+    def identities(self) -> dict[str, str]:
+        """Hashes of the model's parts, by which measured results belong to it."""
+        return {name: part.identity() for name, part in self.pipe.parts.items()}
+
+    def submit(self, client: str, work: Work, asked: dict[str, Any] | None = None) -> Job:
         """Take work in, or raise `Busy` at once. Nothing waits here."""
         with self._lock:
             if self._closed:
@@ -114,44 +144,48 @@ class Service:
             unfinished = self._unfinished()
             own = sum(job.client == client for job in unfinished)
             if own >= self.limits.per_client:
-                raise Busy(f"busy: {own} of your runs are not finished; wait for them, or cancel them")
+                raise Busy(f"busy: {own} of your runs are not finished; wait for them, or stop them")
             waiting = sum(job.state == "waiting" for job in unfinished)
             if waiting >= self.limits.waiting:
                 raise Busy(f"busy: {waiting} runs are waiting already; try again in a moment")
-            job = Job(client, work, self._clock())
+            for job in unfinished:
+                if job.client == EVERYONE:  # nobody waits for the images that the page opens with
+                    job.cancel()
+            job = Job(client, work, self._clock(), asked or {})
             self._jobs[job.id] = job
-            finished = [old.id for old in self._jobs.values() if old.finished.is_set()]
-            for job_id in finished[: max(0, len(finished) - self.limits.kept_runs)]:
-                del self._jobs[job_id]
+            self._make_room(client)
             self._worker.submit(self._take_turn, job)
             return job
 
     def ahead(self, job: Job) -> int:
-        """How many jobs come before this one; 0 if it is running or finished. Also gives up jobs that waited too long."""
+        """How many runs come before this one; 0 if it is running or finished. Also gives up runs that waited too long."""
         with self._lock:
             unfinished = self._unfinished()
             return unfinished.index(job) if job in unfinished else 0
 
     def find(self, client: str, job_id: str) -> Job:
-        """A job of this client."""
+        """A run of this client."""
         job = self._jobs.get(job_id)
-        if job is None or job.client != client:
-            raise InputError("that run is not here any more; make it again")
+        if job is None or job.client not in (client, EVERYONE):
+            raise Expired(f"this run has expired: the studio keeps your last {self.limits.kept_runs} runs")
         return job
 
-    def latest(self, client: str, kind: str) -> Job | None:
-        """The client's last job of a kind, unless it came to nothing."""
+    def jobs(self, client: str) -> list[Job]:
+        """The client's runs that are kept, and those that all may see, oldest first."""
         with self._lock:
-            jobs = [job for job in self._jobs.values() if (job.client, job.work.kind) == (client, kind)]
-        return jobs[-1] if jobs and jobs[-1].state in ("waiting", "running", "done") else None
+            return [job for job in self._jobs.values() if job.client in (client, EVERYONE)]
 
-    def cancel(self, client: str, kind: str) -> int:
-        """Give up the client's unfinished jobs of a kind, and nobody else's. Returns how many there were."""
+    def cancel(self, client: str, job_id: str) -> None:
+        """End a run of this client, and of nobody else."""
         with self._lock:
-            jobs = [job for job in self._unfinished() if (job.client, job.work.kind) == (client, kind)]
-            for job in jobs:
+            job = self._jobs.get(job_id)
+            if job is not None and job.client == client:
                 job.cancel()
-            return len(jobs)
+
+    def forget(self, job: Job) -> None:
+        """Do not keep a finished run: its client has been told all of it."""
+        with self._lock:
+            self._jobs.pop(job.id, None)
 
     def read_upload(self, data: bytes) -> Image.Image:
         """A file's bytes as a picture as the model sees it: the middle square, at its size and in its colours."""
@@ -166,15 +200,18 @@ class Service:
         picture_id = secrets.token_urlsafe(16)
         with self._lock:
             self._pictures[client, picture_id] = image
-            while len(self._pictures) > self.limits.kept_pictures:
+            own = [key for key in self._pictures if key[0] == client]
+            for key in own[: max(0, len(own) - self.limits.kept_pictures)]:
+                del self._pictures[key]
+            while len(self._pictures) > self.limits.all_pictures:
                 del self._pictures[next(iter(self._pictures))]
         return picture_id
 
-    def picture(self, client: str, picture_id: str) -> Image.Image:
+    def picture(self, client: str, picture_id: Any) -> Image.Image:
         """A picture of this client."""
-        picture = self._pictures.get((client, picture_id))
+        picture = self._pictures.get((client, str(picture_id)))
         if picture is None:
-            raise InputError("there is no picture yet; upload one, or take one that you made")
+            raise Expired("this picture has expired; choose it once more")
         return picture
 
     def close(self) -> None:
@@ -191,9 +228,27 @@ class Service:
                 return
             job.state = "running"
         job.carry_out(self.pipe, self.limits.run_seconds, self._clock)
+        with self._lock:
+            self._make_room(job.client)
+
+    def _make_room(self, client: str) -> None:
+        """Forget the oldest finished runs: the client's beyond its number, then any beyond the memory for all.
+
+        The caller holds the lock.
+        """
+        finished = [job for job in self._jobs.values() if job.finished.is_set() and job.client != EVERYONE]
+        own = [job for job in finished if job.client == client]
+        gone = own[: max(0, len(own) - self.limits.kept_runs)]
+        held = sum(job.num_bytes for job in self._jobs.values()) - sum(job.num_bytes for job in gone)
+        for job in finished:
+            if held > self.limits.kept_bytes and job not in gone:
+                held -= job.num_bytes
+                gone.append(job)
+        for job in gone:
+            del self._jobs[job.id]
 
     def _unfinished(self) -> list[Job]:
-        """The jobs that run or wait, by turn; those that have waited too long are given up. The caller holds the lock."""
+        """The runs that run or wait, by turn; those that have waited too long are given up. The caller holds the lock."""
         now, bound = self._clock(), self.limits.wait_seconds
         for job in self._jobs.values():
             if job.state == "waiting" and now - job.submitted > bound:

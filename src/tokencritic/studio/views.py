@@ -1,196 +1,159 @@
-"""What a client sees of a job: the HTML of its results, and the pictures in it. `page.js` makes the HTML move."""
+"""What a client sees of a run: JSON values for the page, and the pictures that they name."""
 
 import base64
-import json
+import re
 import tempfile
-from html import escape
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image, ImageOps
-from torch import Tensor
+from PIL import Image
 
 from tokencritic.errors import InputError
-from tokencritic.pictures.panels import step_panels
+from tokencritic.pictures.grids import image_grid
+from tokencritic.pictures.panels import hidden_panels, step_panels
 from tokencritic.pictures.steps import TracedRun, run_of, write_steps
 from tokencritic.pipeline import TokenCriticPipeline
 from tokencritic.sampling.trace import TraceStep
-from tokencritic.studio.service import Job, Service
+from tokencritic.studio.controls import offline_fid, title
+from tokencritic.studio.service import EVERYONE, Job, Service
 from tokencritic.studio.work import ImageSet, png
-from tokencritic.tokenizers.regions import grid_of
 
-_ROOM = 160  # pixels of a panel; the page scales it to its width
-_LEGEND = (
-    '<p class="tc-legend"><span class="tc-scale">distrusted <i></i> trusted</span> '
-    '<span><i class="tc-hidden"></i> hidden</span> <span><i class="tc-taken"></i> re-masked</span></p>'
-)
+_ROOM, _MOST_ACROSS = 160, 8192  # pixels of a panel, and of all steps side by side
 
 
-def note(text: str, kind: str = "status") -> str:
-    """One line. kind: "status" for news, "alert" for what went wrong."""
-    return f'<p class="tc-note tc-{kind}" role="{kind}">{escape(text)}</p>'
+def summary(job: Job) -> dict[str, Any]:
+    """A run in the history: what was asked, and how far it is."""
+    told = {"id": job.id, "kind": job.work.kind, "state": job.state, "own": job.client != EVERYONE}
+    return told | {"asked": job.asked, "seed": str(job.work.seed)}
 
 
-def progress(job: Job, ahead: int) -> str:
-    """Where an unfinished job stands, with its images as they form."""
+def progress(job: Job, ahead: int) -> dict[str, Any]:
+    """Where an unfinished run stands, with its images as they form."""
     if job.state == "waiting":
         others = "one run is" if ahead == 1 else f"{ahead} runs are"
-        return note("Waiting for the worker." if ahead == 0 else f"Waiting: {others} before this one.")
-    text = "Starting." if job.done == 0 else f"Step {int(job.done)} of {job.total}."
-    bar = f'<progress class="tc-bar" max="{job.total}" value="{job.done}" aria-label="steps done"></progress>'
-    if job.preview is not None:
-        bar += f'<img class="tc-forming" alt="the images as they form" src="{_data_uri(job.preview)}">'
-    return note(text) + bar
+        text = "Waiting for the worker" if ahead == 0 else f"Waiting: {others} before this one"
+    else:
+        text = "Starting" if job.done == 0 else f"Step {int(job.done)} of {job.total}"
+    told = {"version": f"{job.version} {ahead}", "text": text, "share": job.done / job.total}
+    return summary(job) | told | {"images": [_data_uri(content) for content in job.preview]}
 
 
-def finished(service: Service, job: Job) -> str:
-    """What came of a finished job, in the form that its tab shows."""
-    if job.state != "done":
-        return note(job.message[:1].upper() + job.message[1:], "status" if job.state == "cancelled" else "alert")
-    results = [_result(service, job, number) for number in range(len(job.result.sets))]
-    if len(results) < 2:
-        return results[0] if results else _look(service.pipe, job)
-    columns = ""  # side by side, below each other on a phone
-    for letter, made, result in zip("AB", job.result.sets, results, strict=True):
-        columns += f"<div><h3>{letter}: {made.settings.sampler}, {made.settings.steps} steps</h3>{result}</div>"
-    return f'<div class="tc-columns">{columns}</div>'
+def finished(service: Service, job: Job) -> dict[str, Any]:
+    """All of a finished run."""
+    told = summary(job) | {"version": "", "text": job.message[:1].upper() + job.message[1:]}
+    told["sets"] = [image_set(service, job, number) for number in range(len(job.result.sets))]
+    if job.work.kind == "compare" and len(job.result.sets) == 2:
+        told["fid"] = _fids(service, job)
+    if job.result.before is not None:
+        told |= _change(service.pipe, job, job.result.before)
+    return told
 
 
-def _result(service: Service, job: Job, number: int) -> str:
-    """What is shown of an image set, with its downloads, its steps and its command."""
-    made, base = job.result.sets[number], f"studio/runs/{job.id}/{number}"
-    shown, links = (_gallery if job.work.picture is None else _change)(service.pipe, job, made, base)
-    command = job.work.command(service.pipe, service.model, made)
-    if command:
-        command = (
-            '<details class="tc-command" open><summary>The command that makes the same</summary><div><code tabindex="0">'
-            f'{escape(command)}</code><button type="button" onclick="studio.copy(this)">Copy</button></div></details>'
-        )
-    return (
-        f'<div class="tc-result" data-base="{base}" data-run="{job.id}" data-chosen="0">{shown}'
-        f'<p class="tc-links">Download: {links}</p>{_steps(service.pipe, made, base)}{command}</div>'
-    )
+def image_set(service: Service, job: Job, number: int) -> dict[str, Any]:
+    """Images of one setting, with their cost, their steps and their command."""
+    made, pipe = job.result.sets[number], service.pipe
+    row = made.settings.row(pipe.critic is not None)
+    names, seeds = pipe.names(made.labels), [job.work.seed + index for index in range(len(made.labels))]
+    steps = [] if made.trace is None else made.trace.steps
+    return {
+        "base": f"/studio/runs/{job.id}/{number}",
+        "title": title(row),
+        "colour": row.colour,
+        "labels": made.labels,
+        "names": names,
+        "seeds": [str(seed) for seed in seeds],  # a browser's numbers end at 2^53
+        "files": [_file_name(service.model, name, seed) for name, seed in zip(names, seeds, strict=True)],
+        "recognised": made.recognised,
+        "nfe": made.nfe,
+        "cost": round(made.cost, 2),
+        "steps": made.settings.steps,
+        "seconds": round(made.seconds, 2),
+        "command": job.work.command(pipe, service.model, made),
+        "tokens": made.tokens.shape[1],
+        "trace": {"rows": _rows(pipe, made), "counts": _counts(steps)} if steps else None,
+    }
 
 
-def _gallery(pipe: TokenCriticPipeline, job: Job, made: ImageSet, base: str) -> tuple[str, str]:
-    """New images, one of which is chosen, and their downloads."""
-    count = len(made.images)
-    facts = f"{count} image{'s' if count > 1 else ''} in {made.seconds:.1f} s, {made.nfe} NFE"
-    if made.mean_score is not None:
-        facts += f", the critic's mean score {made.mean_score:.3f}"
-    links = _link(f"{base}/images.png", "PNG of all")
-    links += _link(f"{base}/steps.gif", "GIF of the steps") if made.trace is not None else ""
-    links += _link(f"{base}/image_0.png", "PNG of the chosen one")
-    buttons = ""
-    for index, name in enumerate(pipe.names(made.labels)):
-        label = escape(f"{name}, seed {job.work.seed + index}")
-        buttons += (
-            f'<button type="button" class="tc-thumb" data-index="{index}" aria-pressed="{str(index == 0).lower()}" '
-            f'title="{label}" onclick="studio.choose(this)"><img alt="{label}" src="{base}/image_{index}.png">'
-            f"<span>{escape(name)}</span></button>"
-        )
-    return f'{note(facts + ".")}<div class="tc-gallery" role="group" aria-label="images">{buttons}</div>', links
+def _file_name(model: str, name: str, seed: int) -> str:
+    words = re.sub(r"[^a-z0-9]+", "-", f"{Path(model).name}_{name}".lower().replace("_", " ")).strip("-")
+    return f"{words}_seed{seed}.png"
 
 
-def _link(address: str, text: str, file: str = "") -> str:
-    """A download. file: its name, that of the address if not given."""
-    return f'<a href="{address}" download="{file}">{text}</a> '
+def _fids(service: Service, job: Job) -> list[dict[str, Any] | None]:
+    """The offline FID of each set with its number of images: the largest that all have, else its own largest."""
+    found = [offline_fid(service, made.settings) for made in job.result.sets]
+    common = set(found[0]).intersection(*found)
+    counts = [max(common or fids, default=0) for fids in found]
+    return [
+        {"images": count, "value": fids[count]} if count else None for count, fids in zip(counts, found, strict=True)
+    ]
 
 
-def _steps(pipe: TokenCriticPipeline, made: ImageSet, base: str) -> str:
-    """The steps of the chosen image under one slider."""
-    facts = [step_facts(made, image) for image in range(len(made.images))]
-    if not facts[0]:
-        return note("Steps are shown of images on a grid of tokens that were not chosen among candidates.")
-    count = len(facts[0])
-    at = (count - 1) // 2  # half done: there is most to see
-    panels = "".join(
-        f'<figure><div class="tc-panel" role="img" aria-label="{escape(name)}" data-row="{row}" style="--row:{row}; '
-        f'background-image:url({base}/steps_0.png)"></div><figcaption>{escape(name)}</figcaption></figure>'
-        for row, name in enumerate(_traced_run(pipe, made).rows)
-    )
-    return (
-        f'<section class="tc-viewer" aria-label="steps" data-facts="{escape(json.dumps(facts))}" '
-        f'style="--steps:{count}; --at:{at}"><div class="tc-panels">{panels}</div>'
-        f'<div class="tc-slide"><label>Step <input type="range" min="0" max="{count - 1}" value="{at}" '
-        'oninput="studio.step(this)"></label><button type="button" onclick="studio.play(this)">Play</button></div>'
-        f'<output class="tc-facts">{facts[0][at]}</output>{_LEGEND}</section>'
-    )
+def _rows(pipe: TokenCriticPipeline, made: ImageSet) -> list[str]:
+    """What the four panels of a step show."""
+    row = made.settings.row(pipe.critic is not None)
+    judge = "critic" if row.uses_critic or row.uses_inline_critic else "generator"
+    trusted = f"What the {judge} trusts" if judge == "critic" or row.name == "confidence" else row.score_title
+    return ["Current guess", trusted, "Resampled next", "Changed its mind"]
 
 
-def _look(pipe: TokenCriticPipeline, job: Job) -> str:
-    """A picture as the model sees it, and what the critic thinks of it."""
-    before = job.result.before
-    assert before is not None
-    image, score, _ = _panels(pipe, before)
-    figures = {"as the tokenizer gives it back": image, "critic's score": score}
-    text = f"Taken as {pipe.names(before.labels)[0]}. The critic's mean score is {before.mean_score:.3f}."
-    return note(text) + _figures(figures) + _LEGEND
+def _counts(steps: list[TraceStep]) -> list[list[list[int]]]:
+    """Of each image, of each step: its number, how many tokens are resampled next, how many of them had been kept before."""
+    by_step = [zip(step.hidden.sum(1).tolist(), step.remasked.sum(1).tolist(), strict=True) for step in steps]
+    return [
+        [[step.index, *found] for step, found in zip(steps, image, strict=True)] for image in zip(*by_step, strict=True)
+    ]
 
 
-def _change(pipe: TokenCriticPipeline, job: Job, after: ImageSet, base: str) -> tuple[str, str]:
-    """A picture before and after under one slider, the region resampled and their scores; and its downloads."""
-    given, before = job.work.picture, job.result.before
-    assert given is not None
-    assert before is not None
-    changed = int((before.tokens != after.tokens).sum())
-    name, figures = pipe.names(after.labels)[0], {}
-    image, score, resampled = _panels(pipe, before, job.result.region)
-    new_image, new_score, _ = _panels(pipe, after)
-    text = f"{changed} of {before.tokens.numel()} tokens changed, as {name}, in {after.seconds:.1f} s"
-    if job.result.region is not None:
-        figures["resampled"] = resampled
-    if before.scores is not None:
-        text += f". The critic's mean score went from {before.mean_score:.3f} to {after.mean_score:.3f}"
-        figures |= {"score before": score, "score after": new_score}
-    wipe = (
-        f'<div class="tc-wipe" style="--at:50%"><div><img alt="before" src="{image}">'
-        f'<img class="tc-after" alt="after" src="{new_image}"></div><label>before '
-        '<input type="range" min="0" max="100" value="50" aria-label="how much of the picture before is shown" '
-        'oninput="studio.wipe(this)"> after</label></div>'
-    )
-    links = _link(f"{base}/image_0.png", "PNG of the result", "result.png")
-    links += _link(_data_uri(png(given)), "PNG of the picture given", "picture.png")
-    return note(text + ".") + wipe + _figures(figures), links
+def _change(pipe: TokenCriticPipeline, job: Job, before: ImageSet) -> dict[str, Any]:
+    """What is known of a picture, and of what became of it."""
+    name = pipe.names(before.labels)[0]
+    told = {"base": f"/studio/runs/{job.id}", "scored": before.scores is not None, "class": name, "better": None}
+    if not job.result.sets:
+        score = "" if before.mean_score is None else f"The critic's mean score is {before.mean_score:.3f}."
+        return told | {"verdict": (f"Taken as {name}. " * bool(name) + score).strip()}
+    after = job.result.sets[0]
+    text = f"{int((before.tokens != after.tokens).sum())} of {before.tokens.numel()} tokens changed."
+    if job.work.region is None and before.mean_score is not None and after.mean_score is not None:
+        scores = f"its mean score goes from {before.mean_score:.3f} to {after.mean_score:.3f}"
+        told["better"] = after.mean_score > before.mean_score
+        likes = "the result better" if told["better"] else "the original better: keep it"
+        text += f" The critic likes {likes}; {scores}."
+    if before.recognised is not None and after.recognised is not None:
+        places = zip(("the original", "the result"), (before, after), strict=True)
+        found = [place for place, made in places if made.recognised == (True,)]
+        text += f" The classifier finds {name} in {' and '.join(found) or 'neither'}."
+    return told | {"verdict": text}
 
 
-def _figures(sources: dict[str, str]) -> str:
-    """Images with captions. sources: the address of each by its caption."""
-    figures = "".join(
-        f'<figure><img class="tc-still" alt="{escape(name)}" src="{source}"><figcaption>{escape(name)}</figcaption></figure>'
-        for name, source in sources.items()
-    )
-    return f'<div class="tc-panels">{figures}</div>' if figures else ""
+def draw(service: Service, job: Job, number: int, name: str, index: int) -> bytes:
+    """A picture of a set of images. name: `image`, `steps`, `images` or `gif`. Raises LookupError if there is none."""
+    made, pipe = job.result.sets[number], service.pipe
+    if name == "image":
+        return png(made.images[index], job.work.facts(pipe, service.model, made, index))
+    if name == "images":
+        return png(image_grid(made.images, names=[*filter(None, pipe.names(made.labels))]))
+    if made.trace is None or name not in ("steps", "gif"):
+        raise LookupError(name)
+    return png(steps_sheet(pipe, made, index)) if name == "steps" else animation(pipe, made)
 
 
-def file_chooser(tab: str) -> str:
-    """A way to bring a picture without gradio's files."""
-    return (
-        f'<div class="tc-upload"><label for="{tab}-file">A picture of yours</label>'
-        f'<input type="file" id="{tab}-file" accept="image/png,image/jpeg,image/gif,image/webp,image/bmp" '
-        f'onchange="studio.upload(this, \'{tab}\')"><p class="tc-alert" role="alert"></p></div>'
-    )
-
-
-def canvas(pipe: TokenCriticPipeline, picture: Image.Image) -> str:
-    """A picture under a grid of its tokens, to be painted with a pointer or with arrow keys and space."""
-    rows, columns = grid_of(pipe.tokenizer)
-    whole = _data_uri(png(ImageOps.expand(picture, pipe.tokenizer.margin)))  # which tokens divide evenly
-    cells = "".join(f'<div role="gridcell" class="tc-cell" data-i="{i}"></div>' for i in range(rows * columns))
-    return (
-        '<p id="tc-how">Paint what is to be resampled: drag, or use the arrow keys and the space bar.</p>'
-        f'<div class="tc-canvas" role="grid" aria-label="region to resample" aria-describedby="tc-how" tabindex="0" '
-        f'data-rows="{rows}" data-columns="{columns}" style="--columns:{columns}; background-image:url({whole})" '
-        'onpointerdown="studio.paint(event)" onpointermove="studio.paint(event)" onkeydown="studio.key(event)">'
-        f'{cells}</div><p class="tc-links"><button type="button" onclick="studio.clear(this)">Clear</button> '
-        '<output class="tc-count" aria-live="polite">0 tokens marked</output></p>'
-    )
-
-
-def _data_uri(content: bytes) -> str:
-    """A PNG as an address that needs no request."""
-    return "data:image/png;base64," + base64.b64encode(content).decode("ascii")
+def draw_change(service: Service, job: Job, name: str) -> bytes:
+    """A picture of a change: as `given`, `before` and `after`, with `_score` under the critic's scores, or the `region`."""
+    if name == "given" and job.work.picture is not None:
+        return png(job.work.picture)
+    which, _, scored = name.partition("_")
+    made = job.result.sets[0] if which == "after" else job.result.before
+    if made is None or (scored and made.scores is None) or which not in ("before", "after", "region"):
+        raise LookupError(name)
+    hidden = torch.zeros_like(made.tokens, dtype=torch.bool)
+    if which == "region":
+        hidden = hidden | (hidden if job.result.region is None else job.result.region[None])
+    step = TraceStep(0, 0.0, made.tokens, hidden, made.scores, hidden)
+    panels = step_panels([step], [0], service.pipe.tokenizer, 2 * _ROOM, "probability")[:, 0, 0]
+    return png(Image.fromarray(panels[1 if scored else 2 if which == "region" else 0]))
 
 
 def _traced_run(pipe: TokenCriticPipeline, made: ImageSet) -> TracedRun:
@@ -209,27 +172,25 @@ def animation(pipe: TokenCriticPipeline, made: ImageSet) -> bytes:
         return file.read_bytes()
 
 
-def step_facts(made: ImageSet, image: int) -> list[str]:
-    """What each step of an image did, in words; [] if not known."""
-    facts = []
-    for step in made.trace.steps if made.trace is not None else []:
-        if image < len(step.hidden):
-            hidden, remasked = int(step.hidden[image].sum()), int(step.remasked[image].sum())
-            text = f"{hidden} of {made.tokens.shape[1]} tokens hidden next, {remasked} of them re-masked"
-            facts.append(f"step {step.index}: {text if hidden else 'nothing hidden any more'}")
-    return facts
-
-
 def steps_sheet(pipe: TokenCriticPipeline, made: ImageSet, image: int) -> Image.Image:
-    """Every step of one image in one picture: a column for each step, a row each for proposal, scores and hidden tokens."""
+    """Every step of one image in one picture: a column for each step, a row for each of the four panels of `_rows`."""
     run = _traced_run(pipe, made)
-    rows = step_panels(run.steps, [image], pipe.tokenizer, _ROOM, run.scale)[:, :, 0]
+    room = min(_ROOM, max(_MOST_ACROSS // len(run.steps), pipe.tokenizer.image_size))
+    proposals, scores, _ = step_panels(run.steps, [image], pipe.tokenizer, room, run.scale)[:, :, 0]
+    hidden, remasked = (
+        np.stack([one[image].numpy() for one in parts])
+        for parts in zip(*((step.hidden, step.remasked) for step in run.steps), strict=True)
+    )
+    grid, none = pipe.tokenizer.grid, np.zeros_like(hidden)
+    rows = (
+        proposals,
+        scores,
+        hidden_panels(proposals, hidden, None, grid),
+        hidden_panels(proposals, none, remasked, grid),
+    )
     return Image.fromarray(np.concatenate([np.concatenate(list(row), axis=1) for row in rows]))
 
 
-def _panels(pipe: TokenCriticPipeline, made: ImageSet, region: Tensor | None = None) -> list[str]:
-    """The addresses of the first image at a panel's size: plain, under the critic's scores, region (n,) greyed."""
-    hidden = torch.zeros_like(made.tokens, dtype=torch.bool) if region is None else region[None]
-    step = TraceStep(0, 0.0, made.tokens, hidden, made.scores, hidden)
-    panels = step_panels([step], [0], pipe.tokenizer, _ROOM, "probability")[:, 0, 0]
-    return [_data_uri(png(Image.fromarray(panel))) for panel in panels]
+def _data_uri(content: bytes) -> str:
+    """A PNG as an address that needs no request."""
+    return "data:image/png;base64," + base64.b64encode(content).decode("ascii")

@@ -1,7 +1,7 @@
-"""A compact tokenizer for small images, made to be trained on a CPU in minutes.
+"""A compact tokenizer for small images that trains on a CPU in minutes.
 
-All work is done at the resolution of the token grid, where it is matrix products: the image's patches become channels, a
-few residual blocks mix neighbouring places, and the decoder mirrors the encoder.
+All layers work at the resolution of the token grid. Patches of the image become channels, residual blocks mix
+neighbouring positions, and the decoder mirrors the encoder.
 """
 
 from dataclasses import dataclass
@@ -17,13 +17,17 @@ from tokencritic.tokenizers.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class CompactConfig:
-    """Sizes; the defaults are for 28 x 28 grey images, 7 x 7 tokens.
+    """Sizes of a `CompactTokenizer`. The defaults are for grey images of 28 x 28 pixels and 7 x 7 tokens.
 
-    image_size: pixels along each side. channels: 3 for colour, 1 for grey. codebook_size: how many codes there are.
-    factor: pixels along each side of one token. margin: black pixels that are added around the image, so that its size becomes
-    a multiple of the factor, and cut off again. width: channels of the network. encoder_blocks, decoder_blocks: residual
-    blocks of each side. encoder_kernel: of the encoder's convolutions; with 1, a token tells of its own pixels alone.
-    code_width: numbers in one code.
+    image_size: pixels along each side.
+    channels: 3 for colour, 1 for grey.
+    factor: pixels along each side of one token.
+    margin: black padding on each side, which makes the size a multiple of the factor and is cropped after decoding.
+    width: channels of the network.
+    encoder_blocks, decoder_blocks: number of residual blocks.
+    encoder_kernel: kernel size of the encoder's convolutions, odd. With 1, a token depends only on its own pixels.
+    codebook_size: number of codes.
+    code_width: dimension of a code.
     """
 
     image_size: int = 28
@@ -45,14 +49,13 @@ class CompactConfig:
             raise InputError(f"encoder_kernel is {self.encoder_kernel}; it must be odd")
 
 
-# 14 x 14 tokens, each of which tells of its own 2 x 2 pixels alone: hardly anything is lost, and tokens that do not fit
-# together show.
+# 14 x 14 tokens, each of which depends only on its own 2 x 2 pixels.
 FASHION_MNIST = CompactConfig(factor=2, width=48, encoder_kernel=1, codebook_size=128, code_width=4)
 CIFAR_10 = CompactConfig(image_size=32, channels=3, width=128, decoder_blocks=4, codebook_size=1024)
 
 
 class CompactTokenizer(Tokenizer):
-    """Patches, residual blocks on the token grid, a codebook, and the same back."""
+    """A tokenizer of patches, residual blocks on the token grid and a codebook, with a mirrored decoder."""
 
     Config = CompactConfig
 
@@ -85,7 +88,7 @@ class CompactTokenizer(Tokenizer):
 
 
 class Block(nn.Module):
-    """A convolution for the neighbourhood, of 3x3 if not said otherwise, and a 1x1 for the channels, with a residual sum."""
+    """A residual block: a convolution over neighbouring positions, then a 1 x 1 convolution over the channels."""
 
     def __init__(self, width: int, kernel: int = 3) -> None:
         super().__init__()
@@ -98,7 +101,7 @@ class Block(nn.Module):
 
 
 class ChannelNorm(nn.LayerNorm):
-    """LayerNorm over the channels of (b, c, h, w); on the channels-last memory format it copies nothing."""
+    """LayerNorm over the channels of (b, c, h, w). It does not copy tensors in the channels-last memory format."""
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 (the parent's name)
         return super().forward(input.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)

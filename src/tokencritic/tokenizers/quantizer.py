@@ -1,16 +1,16 @@
-"""The codebook: nearest codes, how evenly they are used, and how training moves them and keeps them alive."""
+"""The codebook: nearest codes, perplexity, and updates of the codes in training."""
 
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-# Rows of latents compared with all codes at a time: the table of distances stays in the cache.
+# Latents compared with all codes at a time, few enough for their distances to stay in the CPU cache.
 _ROWS = 4096
 
 
 class Quantizer(nn.Module):
-    """codebook_size codes of `width` numbers each."""
+    """A codebook of `codebook_size` codes of dimension `width`."""
 
     def __init__(self, codebook_size: int, width: int) -> None:
         super().__init__()
@@ -24,18 +24,21 @@ class Quantizer(nn.Module):
 
     @torch.no_grad()
     def nearest(self, latents: Tensor) -> Tensor:
-        """(b, d, gh, gw) -> (b, gh gw) int64: for each place the code at the least squared distance, the lowest of equals."""
+        """Return the index of the nearest code at each position: (b, d, gh, gw) -> (b, gh gw) int64.
+
+        Of equal codes, the one with the lowest index is returned.
+        """
         codes, rows = self.codes, latents.permute(0, 2, 3, 1).flatten(0, 2)
-        lengths = codes.square().sum(1)  # the row's own length is the same for every code
+        lengths = codes.square().sum(1)  # the squared norm of the latent is the same for every code
         chosen = torch.cat([torch.addmm(lengths, part, codes.T, alpha=-2).argmin(1) for part in rows.split(_ROWS)])
-        # A matrix product rounds equal columns differently: of each code the lowest index that holds the same.
+        # A matrix product may round equal columns differently, so map each code to the first one equal to it.
         kinds = codes.unique(dim=0, return_inverse=True)[1]
         indices = torch.arange(len(codes), device=codes.device)
         first = torch.full_like(indices, len(codes)).scatter_reduce(0, kinds, indices, "amin")[kinds]
         return first[chosen].view(len(latents), latents.shape[2] * latents.shape[3])
 
     def look_up(self, tokens: Tensor, grid: tuple[int, int]) -> Tensor:
-        """(b, n) int64 -> (b, d, gh, gw), in the channels-last memory format."""
+        """Return the codes of tokens: (b, n) int64 -> (b, d, gh, gw) in the channels-last memory format."""
         return F.embedding(tokens, self.codes).unflatten(1, grid).permute(0, 3, 1, 2)
 
 
@@ -48,22 +51,25 @@ class UnitQuantizer(Quantizer):
 
 
 def code_counts(tokens: Tensor, codebook_size: int) -> Tensor:
-    """tokens of any shape -> (codebook_size,) float: how often each code occurs."""
+    """Count how often each code occurs in tokens of any shape. Returns (codebook_size,) float."""
     return torch.bincount(tokens.flatten(), minlength=codebook_size).float()
 
 
 def perplexity(counts: Tensor) -> Tensor:
-    """(k,) counts or weights -> scalar, e to the entropy of their shares: k when all are used alike, 1 when one is."""
+    """Compute the perplexity of counts or weights (k,): a scalar from 1 (one code used) to k (all used evenly)."""
     shares = counts.double() / counts.sum().clamp(min=1e-12)
     return torch.special.entr(shares).sum().exp().float()
 
 
 class CodebookUpkeep(nn.Module):
-    """The state that keeps a codebook in use while it is trained: moving averages of each code's use and of its latents.
+    """Updates of a codebook in training: moving averages (EMA) of codes and re-seeding of dead codes.
 
-    It is part of a training checkpoint, not of the tokenizer. Codes become the moving average of the latents that chose them.
-    decay: of the averages, in [0, 1). dead: a code whose use falls below this share of an even one is re-seeded. What the
-    first batch leaves unused is re-seeded at once.
+    A code becomes the moving average of the latents assigned to it. A dead code, which few latents are assigned to, is
+    replaced by a latent of the batch. Codes that the first batch does not use are re-seeded immediately. The state is
+    part of a training checkpoint, not of the tokenizer.
+
+    decay: decay of the moving averages, in [0, 1).
+    dead: a code is dead if its usage is below this share of even usage.
     """
 
     counts: Tensor
@@ -80,12 +86,15 @@ class CodebookUpkeep(nn.Module):
     def update(
         self, quantizer: Quantizer, latents: Tensor, tokens: Tensor, rng: torch.Generator, reseed: bool = True
     ) -> int:
-        """Take in one batch: latents (b, d, gh, gw) and the tokens (b, n) they became. Returns how many codes it re-seeded.
+        """Update the codebook with one batch, after the optimizer's step. Returns the number of re-seeded codes.
 
-        Call it after the optimizer's step. Under torch.distributed the batch is that of all ranks together, but for
-        the latents that dead codes become, which are the first rank's.
-        rng: chooses the latents that dead codes become; the same rng state gives the same codebook.
-        reseed: False leaves dead codes where they are.
+        latents: (b, d, gh, gw).
+        tokens: (b, n) int64, the codes assigned to the latents.
+        rng: selects the latents that replace dead codes.
+        reseed: whether to replace dead codes.
+
+        Under torch.distributed the averages use the batches of all ranks. Dead codes are replaced by latents of the
+        first rank.
         """
         rows = latents.detach().permute(0, 2, 3, 1).flatten(0, 2)
         chosen = tokens.flatten()
@@ -95,7 +104,7 @@ class CodebookUpkeep(nn.Module):
         if dist.is_initialized():
             dist.all_reduce(counts)
             dist.all_reduce(sums)
-        # Kept relative to an even use, so that a count of 1 is even whatever the size of the batch.
+        # Counts are relative to even usage, so that 1 is even usage for any batch size.
         share = size / counts.sum().clamp(min=1)
         self.counts.lerp_(counts * share, 1 - self.decay)
         self.sums.lerp_(sums * share, 1 - self.decay)
@@ -103,15 +112,16 @@ class CodebookUpkeep(nn.Module):
         means = self.sums / self.counts.clamp(min=1e-6)[:, None]
         quantizer.codebook[used] = means[used].to(quantizer.codebook.dtype)
         reseeded = self._reseed(quantizer, rows, chosen, rng) if reseed else 0
-        if dist.is_initialized():  # each rank drew from its own rows: the first one's are taken
+        if dist.is_initialized():  # each rank sampled from its own rows; use those of the first rank
             for tensor in (quantizer.codebook, self.sums, self.counts):
                 dist.broadcast(tensor, 0)
         return reseeded
 
     def _reseed(self, quantizer: Quantizer, rows: Tensor, chosen: Tensor, rng: torch.Generator) -> int:
-        """Each dead code becomes a latent of this batch, drawn by its squared error, with the use of an even code to live on.
+        """Replace each dead code by a latent of this batch and set its usage to even. Returns the number replaced.
 
-        Drawn evenly, most would be copies of what there are codes for already, such as an empty background.
+        Latents are sampled with probability proportional to their squared error. Uniform sampling would mostly select
+        latents that are already well represented, such as an empty background.
         """
         errors = (rows - quantizer.codebook[chosen]).square().sum(1).cpu().double()
         dead = (self.counts < self.dead).nonzero()[:, 0][: int((errors > 0).sum())]

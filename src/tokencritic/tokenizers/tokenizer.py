@@ -1,4 +1,4 @@
-"""What every tokenizer does: images to tokens and back. The networks are in the files beside this one."""
+"""The base class of this package's tokenizers. The networks are in `compact.py` and `vqgan.py`."""
 
 from abc import abstractmethod
 from dataclasses import dataclass
@@ -8,18 +8,19 @@ import torch
 from torch import Tensor
 
 from tokencritic.contracts import ImageTokenizer
-from tokencritic.errors import InputError, as_integers, check_range
+from tokencritic.errors import InputError, as_integers, check_range, is_readable
 from tokencritic.models.saved import SavedModel
 from tokencritic.tokenizers.quantizer import Quantizer
 
 
 @dataclass(frozen=True)
 class TokenizerOutput:
-    """What training needs of one pass.
+    """The output of a tokenizer's forward pass in training.
 
-    reconstruction: (b, c, h, w), not clamped; its gradient passes straight through the quantizer to the encoder.
-    tokens: (b, n) int64. latents: (b, d, gh, gw), what the encoder gave. quantized: (b, d, gh, gw), the codes nearest to
-    them, with a gradient to the codebook alone.
+    reconstruction: (b, c, h, w), not clamped. Its gradient reaches the encoder by the straight-through estimator.
+    tokens: (b, n) int64.
+    latents: (b, d, gh, gw), the output of the encoder.
+    quantized: (b, d, gh, gw), the nearest codes, with a gradient to the codebook only.
     """
 
     reconstruction: Tensor
@@ -29,18 +30,20 @@ class TokenizerOutput:
 
 
 class Tokenizer(SavedModel, ImageTokenizer):
-    """Images (b, c, h, w) in [0, 1] to tokens (b, n) and back; tokens are in row-major order of the grid.
+    """The base class of tokenizers: images (b, c, h, w) in [0, 1] to tokens (b, n) and back.
 
-    A subclass has a `quantizer` and gives `to_latents` and `to_images`.
+    Tokens are in row-major order of the grid. A subclass sets `quantizer` and implements `to_latents` and `to_images`.
     """
 
     quantizer: Quantizer
     grid: tuple[int, int]
 
     def __init__(self, config: Any, factor: int, margin: int = 0) -> None:
-        """config: has `image_size`, `channels` and `codebook_size`. factor: pixels along each side of one token.
+        """Set the sizes.
 
-        margin: pixels that the network sees around the image, where its size alone is no multiple of the factor.
+        config: a dataclass with `image_size`, `channels` and `codebook_size`.
+        factor: pixels along each side of one token.
+        margin: padding on each side, for an image size that is not a multiple of the factor.
         """
         super().__init__(config)
         size = config.image_size + 2 * margin
@@ -54,16 +57,16 @@ class Tokenizer(SavedModel, ImageTokenizer):
 
     @abstractmethod
     def to_latents(self, images: Tensor) -> Tensor:
-        """(b, c, h, w) in [0, 1] -> (b, d, gh, gw), what is to be quantized."""
+        """Compute the latents before quantization: (b, c, h, w) in [0, 1] -> (b, d, gh, gw)."""
 
     @abstractmethod
     def to_images(self, latents: Tensor) -> Tensor:
-        """(b, d, gh, gw), quantized -> (b, c, h, w), about [0, 1] but not clamped."""
+        """Decode quantized latents: (b, d, gh, gw) -> (b, c, h, w) in about [0, 1], not clamped."""
 
     @torch.no_grad()
     def encode(self, images: Tensor) -> Tensor:
         """(b, c, h, w) float in [0, 1] -> (b, n) int64."""
-        images = self._checked(images)
+        images = checked_images(self, images)
         if len(images) == 0:
             return torch.zeros(0, self.num_tokens, dtype=torch.int64, device=images.device)
         return self.quantizer.nearest(self.to_latents(images))
@@ -71,34 +74,43 @@ class Tokenizer(SavedModel, ImageTokenizer):
     @torch.no_grad()
     def decode(self, tokens: Tensor) -> Tensor:
         """(b, n) int64, codes -> (b, c, h, w) float in [0, 1]."""
-        if tokens.ndim != 2 or tokens.shape[1] != self.num_tokens:
-            raise InputError(f"tokens has shape {tuple(tokens.shape)}; expected (images, {self.num_tokens})")
-        tokens = as_integers("tokens", tokens)
-        if not tokens.is_cuda and not torch.compiler.is_compiling():  # on a GPU the look would stall the queue
-            check_range("tokens", tokens, self.codebook_size)
+        tokens = checked_tokens(self, tokens)
         if len(tokens) == 0:
-            return self.quantizer.codebook.new_zeros(0, self.channels, self.image_size, self.image_size)
+            shape = (0, self.channels, self.image_size, self.image_size)
+            return torch.zeros(shape, dtype=self.dtype, device=self.device)
         return self.to_images(self.quantizer.look_up(tokens, self.grid)).clamp_(0, 1)
 
     def forward(self, images: Tensor) -> TokenizerOutput:
-        """(b, c, h, w) float in [0, 1] -> the reconstruction and what the losses need."""
+        """Encode, quantize and reconstruct images: (b, c, h, w) float in [0, 1]."""
         # fmt: off
-        latents = self.to_latents(self._checked(images))              # b d gh gw
+        latents = self.to_latents(checked_images(self, images))       # b d gh gw
         tokens = self.quantizer.nearest(latents)                      # b n
         quantized = self.quantizer.look_up(tokens, self.grid)         # b d gh gw
         passed = latents + (quantized - latents).detach()             # straight through
         return TokenizerOutput(self.to_images(passed), tokens, latents, quantized)
         # fmt: on
 
-    def _checked(self, images: Tensor) -> Tensor:
-        expected = (self.channels, self.image_size, self.image_size)
-        if images.ndim != 4 or images.shape[1:] != expected:
-            right = f"(images, {', '.join(map(str, expected))})"
-            raise InputError(f"images has shape {tuple(images.shape)}; expected {right}")
-        if not images.is_floating_point():
-            raise InputError(f"images is {images.dtype}; expected floats in [0, 1]")
-        if len(images) and not images.is_cuda and not torch.compiler.is_compiling():
-            low, high = (float(x) for x in images.aminmax())
-            if not (low >= 0 and high <= 1):
-                raise InputError(f"images holds values from {low:.4g} to {high:.4g}; expected floats in [0, 1]")
-        return images.to(self.quantizer.codebook.dtype)
+
+def checked_images(tokenizer: ImageTokenizer, images: Tensor) -> Tensor:
+    """Images (b, c, h, w) in the tokenizer's precision; raises InputError unless they are floats in [0, 1] of its size."""
+    expected = (tokenizer.channels, tokenizer.image_size, tokenizer.image_size)
+    if images.ndim != 4 or images.shape[1:] != expected:
+        right = f"(images, {', '.join(map(str, expected))})"
+        raise InputError(f"images has shape {tuple(images.shape)}; expected {right}")
+    if not images.is_floating_point():
+        raise InputError(f"images is {images.dtype}; expected floats in [0, 1]")
+    if len(images) and is_readable(images):
+        low, high = (float(x) for x in images.aminmax())
+        if not (low >= 0 and high <= 1):
+            raise InputError(f"images holds values from {low:.4g} to {high:.4g}; expected floats in [0, 1]")
+    return images.to(tokenizer.dtype)
+
+
+def checked_tokens(tokenizer: ImageTokenizer, tokens: Tensor) -> Tensor:
+    """Tokens (b, n) as int64; raises InputError unless they are codes of the tokenizer, as many as its images have."""
+    if tokens.ndim != 2 or tokens.shape[1] != tokenizer.num_tokens:
+        raise InputError(f"tokens has shape {tuple(tokens.shape)}; expected (images, {tokenizer.num_tokens})")
+    tokens = as_integers("tokens", tokens)
+    if is_readable(tokens):
+        check_range("tokens", tokens, tokenizer.codebook_size)
+    return tokens

@@ -19,12 +19,12 @@ _EPSILON = 1e-6
 
 
 @dataclass(frozen=True)
-class VQGANConfig:
-    """Sizes; the defaults are the paper's for 256 x 256 images.
+class LevelsConfig:
+    """Sizes of a convolutional encoder and of its mirror image, the decoder.
 
     image_size: pixels along each side. channels: 3 for colour, 1 for grey. filters: channels of the network at full resolution.
-    codebook_size: how many codes there are. multipliers: of `filters`, one per level, each level but the last at twice the
-    resolution of the next. blocks: residual blocks at each level and in the middle. code_width: numbers in one code.
+    multipliers: of `filters`, one per level, each level but the last at twice the resolution of the next. blocks: residual
+    blocks at each level and in the middle.
     """
 
     image_size: int = 256
@@ -32,13 +32,10 @@ class VQGANConfig:
     filters: int = 128
     multipliers: tuple[int, ...] = (1, 1, 2, 2, 4)
     blocks: int = 2
-    codebook_size: int = 1024
-    code_width: int = 256
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "multipliers", tuple(self.multipliers))  # JSON has lists
         check_at_least(1, image_size=self.image_size, channels=self.channels, blocks=self.blocks)
-        check_at_least(1, codebook_size=self.codebook_size, code_width=self.code_width)
         if self.filters < 1 or self.filters % GROUPS:
             raise InputError(f"filters is {self.filters}; it must be a positive multiple of {GROUPS}")
         if not self.multipliers or min(self.multipliers) < 1:
@@ -55,6 +52,21 @@ class VQGANConfig:
         return tuple(self.filters * multiplier for multiplier in self.multipliers)
 
 
+@dataclass(frozen=True)
+class VQGANConfig(LevelsConfig):
+    """Sizes; the defaults are the paper's for 256 x 256 images.
+
+    codebook_size: how many codes there are. code_width: numbers in one code.
+    """
+
+    codebook_size: int = 1024
+    code_width: int = 256
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_at_least(1, codebook_size=self.codebook_size, code_width=self.code_width)
+
+
 PAPER_256 = VQGANConfig()
 PAPER_512 = VQGANConfig(image_size=512)
 
@@ -66,8 +78,8 @@ class VQGAN(Tokenizer):
 
     def __init__(self, config: VQGANConfig = PAPER_256) -> None:
         super().__init__(config, config.factor)
-        self.encoder = _encoder(config, config.code_width, maskgit=True)
-        self.decoder = _decoder(config, config.code_width, maskgit=True)
+        self.encoder = make_encoder(config, config.code_width, maskgit=True, strided=False)
+        self.decoder = make_decoder(config, config.code_width, maskgit=True)
         self.quantizer = Quantizer(config.codebook_size, config.code_width)
 
     def to_latents(self, images: Tensor) -> Tensor:
@@ -104,8 +116,8 @@ class TamingVQGAN(Tokenizer):
 
     def __init__(self, config: TamingConfig) -> None:
         super().__init__(config, config.factor)
-        self.encoder = _encoder(config, config.latent_width, config.attention, maskgit=False)
-        self.decoder = _decoder(config, config.latent_width, config.attention, maskgit=False)
+        self.encoder = make_encoder(config, config.latent_width, config.attention, maskgit=False, strided=True)
+        self.decoder = make_decoder(config, config.latent_width, config.attention, maskgit=False)
         self.quantizer = Quantizer(config.codebook_size, config.code_width)
         self.quant_conv = nn.Conv2d(config.latent_width, config.code_width, 1)
         self.post_quant_conv = nn.Conv2d(config.code_width, config.latent_width, 1)
@@ -187,8 +199,10 @@ class Attention(nn.Module):
         return x + self.proj_out(y.transpose(1, 2).view_as(x))
 
 
-def _encoder(config: VQGANConfig, latent_width: int, attention: tuple[int, ...] = (), *, maskgit: bool) -> Chain:
-    """Images (b, c, h, w) -> latents (b, latent_width, gh, gw)."""
+def make_encoder(
+    config: LevelsConfig, latent_width: int, attention: tuple[int, ...] = (), *, maskgit: bool, strided: bool
+) -> Chain:
+    """Images (b, c, h, w) -> latents (b, latent_width, gh, gw). strided: by convolutions of stride 2, not by means."""
     layers: dict[str, nn.Module] = {}
     layers["conv_in"] = nn.Conv2d(config.channels, config.filters, 3, padding=1, bias=not maskgit)
     width = config.filters
@@ -197,7 +211,7 @@ def _encoder(config: VQGANConfig, latent_width: int, attention: tuple[int, ...] 
         width = new_width
         if i == len(config.widths) - 1:
             break
-        if maskgit:
+        if not strided:
             layers[f"down.{i}.pool"] = nn.AvgPool2d(2)
         else:  # padded below and on the right alone
             layers[f"down.{i}.pad"] = nn.ZeroPad2d((0, 1, 0, 1))
@@ -209,7 +223,7 @@ def _encoder(config: VQGANConfig, latent_width: int, attention: tuple[int, ...] 
     return Chain(layers)
 
 
-def _decoder(config: VQGANConfig, latent_width: int, attention: tuple[int, ...] = (), *, maskgit: bool) -> Chain:
+def make_decoder(config: LevelsConfig, latent_width: int, attention: tuple[int, ...] = (), *, maskgit: bool) -> Chain:
     """Latents (b, latent_width, gh, gw) -> images (b, c, h, w). Levels are numbered from the finest and run backwards."""
     width = config.widths[-1]
     layers: dict[str, nn.Module] = {"conv_in": nn.Conv2d(latent_width, width, 3, padding=1)}
@@ -237,7 +251,7 @@ def _level(name: str, width: int, new_width: int, count: int, attention: bool, m
     return layers
 
 
-def _middle(config: VQGANConfig, maskgit: bool) -> dict[str, nn.Module]:
+def _middle(config: LevelsConfig, maskgit: bool) -> dict[str, nn.Module]:
     """MaskGIT's as many residual blocks as a level has, taming-transformers' two with attention between them."""
     width = config.widths[-1]
     if maskgit:

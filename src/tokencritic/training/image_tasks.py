@@ -1,4 +1,4 @@
-"""The tasks on images: learning to tokenize, and to name the class of an image."""
+"""The tasks on images: training a tokenizer, and training a classifier."""
 
 import hashlib
 from dataclasses import dataclass
@@ -10,10 +10,11 @@ from PIL import Image
 from torch import Tensor, nn
 
 from tokencritic.data.transforms import ImageBatches
+from tokencritic.distribution import send
 from tokencritic.errors import InputError, check_at_least
+from tokencritic.fingerprints import with_weights
 from tokencritic.image_forms import to_pil
 from tokencritic.models.classifier import Classifier
-from tokencritic.models.saved import with_weights
 from tokencritic.pictures.grids import image_grid
 from tokencritic.randomness import example_seeds, torch_rng
 from tokencritic.tokenizers.quantizer import CodebookUpkeep, code_counts, perplexity
@@ -21,16 +22,18 @@ from tokencritic.tokenizers.tokenizer import Tokenizer, TokenizerOutput
 from tokencritic.training.perceptual import Lpips
 from tokencritic.training.task import VALIDATION_BATCH, Loss, Task
 
-_SETTLED = 0.8  # of a run; after it no code is re-seeded, so that decoder and average can settle on the codebook
+_SETTLED = 0.8  # after this share of a run no code is re-seeded, so that decoder and average fit the final codebook
 
 
 @dataclass(frozen=True)
 class TokenizerObjective:
-    """The weight of each term; that of the squared pixel error is 1.
+    """The weights of the terms of the tokenizer's loss. The squared pixel error has weight 1.
 
-    absolute: of the absolute pixel error. commitment: draws latents to codes.
-    perceptual: LPIPS. perceptual_scale: how many times both images are enlarged for it, as it is blind to small ones.
-    perceptual_after: the step at which it joins in; on small images it costs most of a step.
+    absolute: weight of the absolute pixel error.
+    commitment: weight of the squared distance of latents to their codes.
+    perceptual: weight of LPIPS.
+    perceptual_scale: the factor by which images are enlarged for LPIPS, which does not resolve small images.
+    perceptual_after: the step from which LPIPS is used. It dominates the cost of a step on small images.
     """
 
     absolute: float = 0.2
@@ -44,10 +47,11 @@ class TokenizerObjective:
 
 
 class TokenizerTask(Task):
-    """A tokenizer learns to compress and restore images.
+    """Training of a tokenizer to encode and reconstruct images.
 
-    images: (rows, step) -> (b, c, h, w) float in [0, 1]; a step of None gives each image without chance.
-    perceptual: LPIPS, (b, c, h, w) twice -> (b,), if its weight is not 0.
+    images: (rows, step) -> (b, c, h, w) float in [0, 1]. A step of None disables random augmentation.
+    perceptual: LPIPS, or None. It is unused if its weight is 0.
+    seed: determines how dead codes are re-seeded.
     """
 
     name = "tokenizer"
@@ -62,27 +66,27 @@ class TokenizerTask(Task):
     ) -> None:
         self.images = images
         self.perceptual = perceptual if objective.perceptual else None
-        model.quantizer.codebook.requires_grad_(False)  # moved by the upkeep, as the mean of the latents that chose it
+        model.quantizer.codebook.requires_grad_(False)  # updated by the upkeep instead, as a mean of latents
         self.upkeep = CodebookUpkeep(model.quantizer)
         super().__init__(model, len(images), objective, seed, self.upkeep, self.perceptual)
         self._seen: list[tuple[Tensor, Tensor]] = []  # latents and tokens of each part of this step
 
     def loss(self, network: nn.Module, rows: Tensor, step: int | None) -> Loss:
-        assert step is not None  # validation has numbers of its own
+        assert step is not None  # `validate` does not call this method
         images = self._images(rows, step)
         out: TokenizerOutput = network(images)
         weights = self.objective
         squared = (out.reconstruction - images).square().flatten(1).mean(1)  # b
-        absolute = (out.reconstruction - images).abs().flatten(1).mean(1)  # less blur than the squared error alone
+        absolute = (out.reconstruction - images).abs().flatten(1).mean(1)  # reduces blur
         total = squared + weights.absolute * absolute
         if self.perceptual is not None and step >= weights.perceptual_after:
             pair = [out.reconstruction, images]
             if weights.perceptual_scale > 1:
                 pair = [F.interpolate(side, scale_factor=weights.perceptual_scale, mode="bilinear") for side in pair]
             total = total + weights.perceptual * self.perceptual(*pair)
-        commitment = (out.latents - out.quantized.detach()).square()  # moves the encoder, and leaves the codes alone
+        commitment = (out.latents - out.quantized.detach()).square()  # trains the encoder, not the codes
         total = total + weights.commitment * commitment.flatten(1).mean(1)
-        # In float32, whatever the precision of the step: the upkeep is not part of it.
+        # The upkeep runs in float32, outside of autocast.
         self._seen.append((out.latents.detach().float(), out.tokens))
         return Loss(total, {"squared_error": squared.mean(), "perplexity": perplexity(self.upkeep.counts)})
 
@@ -105,7 +109,7 @@ class TokenizerTask(Task):
         return {"loss": float(error.mean()), "psnr": psnr, "perplexity": float(perplexity(counts))}
 
     def pictures(self, network: nn.Module) -> dict[str, Image.Image]:
-        """Originals, each row of them above its reconstructions."""
+        """Return a grid in which each row of originals is above the row of their reconstructions."""
         images = self._images(torch.arange(min(16, self.num_rows)), None)
         pairs = zip(images.split(8), network(images).reconstruction.clamp(0, 1).split(8), strict=True)
         arrays = torch.cat([image for pair in pairs for image in pair]).permute(0, 2, 3, 1).cpu().numpy()
@@ -119,15 +123,15 @@ class TokenizerTask(Task):
         return self.upkeep.state_dict()
 
     def _images(self, rows: Tensor, step: int | None) -> Tensor:
-        return self.images(rows, step).to(self.upkeep.counts.device)
+        return send(self.images(rows, step), self.upkeep.counts.device)
 
 
 @dataclass(frozen=True)
 class ClassifierObjective:
-    """What the classifier's loss is made of.
+    """Settings of the classifier's loss.
 
-    label_smoothing: the share of each target that is spread evenly over all classes.
-    shift: each image is moved by up to so many pixels along each side, at random.
+    label_smoothing: the share of each target that is spread evenly over all classes, in [0, 1).
+    shift: the maximum random shift of an image along each side, in pixels.
     """
 
     label_smoothing: float = 0.1
@@ -140,24 +144,27 @@ class ClassifierObjective:
 
 
 class ClassifierTask(Task):
-    """A classifier learns to name the classes of images. seed: of the shifts."""
+    """Training of a classifier on labelled images.
+
+    seed: determines the random shifts.
+    """
 
     name = "classifier"
 
     def __init__(self, model: Classifier, images: ImageBatches, objective: ClassifierObjective, seed: int = 0) -> None:
         classes, size = len(images.source.class_names), model.config.image_size
         if model.num_classes != classes:
-            raise InputError(f"the classifier's num_classes is {model.num_classes} but the images' is {classes}")
+            raise InputError(f"the classifier's num_classes is {model.num_classes}; the data set has {classes} classes")
         if objective.shift >= size:
-            raise InputError(f"shift is {objective.shift}; it must be below the image's {size} pixels")
+            raise InputError(f"shift is {objective.shift}; expected less than the image size of {size} pixels")
         super().__init__(model, len(images), objective, seed)
         self.images = images
 
     def loss(self, network: nn.Module, rows: Tensor, step: int | None) -> Loss:
         device = self.model.device
-        images, labels = (tensor.to(device) for tensor in self.images.labelled(rows, step))
+        images, labels = (send(tensor, device) for tensor in self.images.labelled(rows, step))
         if self.objective.shift and step is not None:
-            images = shifted(images, example_seeds(self.seed, step, rows).to(device), self.objective.shift)
+            images = shifted(images, example_seeds(self.seed, step, rows), self.objective.shift)
         logits, smoothing = network(images).float(), self.objective.label_smoothing
         values = F.cross_entropy(logits, labels, reduction="none", label_smoothing=smoothing)
         return Loss(values, {"accuracy": logits.argmax(1) == labels})
@@ -167,9 +174,13 @@ class ClassifierTask(Task):
 
 
 def shifted(images: Tensor, seeds: Tensor, most: int) -> Tensor:
-    """Each image moved by up to `most` pixels along each side, black coming in. images: (b, c, h, w); seeds: (b,) int64."""
+    """Shift each image by up to `most` random pixels along each side and fill with black.
+
+    images: (b, c, h, w).
+    seeds: (b,) int64 on the CPU, wherever the images are, because the host computes the shifts.
+    """
     (height, width), choices = images.shape[2:], 2 * most + 1
-    down, right = seeds % choices, seeds // choices % choices  # a seed is a hash: its remainders are as good as draws
+    down, right = seeds % choices, seeds // choices % choices  # a seed is a hash, so its remainders are random
     padded = F.pad(images, (most,) * 4).permute(0, 2, 3, 1)
     places = zip(padded, down.tolist(), right.tolist(), strict=True)
     return torch.stack([image[y : y + height, x : x + width] for image, y, x in places]).permute(0, 3, 1, 2)

@@ -1,7 +1,7 @@
-"""What is trained: the model with its optimizer, AdamW, and the moving average of its weights, one update at a time."""
+"""The learner: a model with its AdamW optimizer and the moving average of its weights. It performs one update."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -10,6 +10,7 @@ from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 
 from tokencritic.contracts import Trunk
+from tokencritic.devices import compile_blocks
 from tokencritic.distribution import Ranks, distribute, local, whole
 from tokencritic.randomness import example_seeds
 from tokencritic.training.settings import OptimizerSettings, TrainingSettings
@@ -17,7 +18,7 @@ from tokencritic.training.task import Task
 
 
 def make_optimizer(model: nn.Module, settings: OptimizerSettings) -> torch.optim.AdamW:
-    """AdamW, fused, over the parameters that want a gradient. Its state is there from the start, at 0, to be loaded into."""
+    """Create a fused AdamW for the trainable parameters, with a state of zeros that a checkpoint can be loaded into."""
     wanted = [parameter for parameter in model.parameters() if parameter.requires_grad]
     groups = [
         {"params": [p for p in wanted if p.ndim >= 2], "weight_decay": settings.weight_decay},
@@ -31,9 +32,9 @@ def make_optimizer(model: nn.Module, settings: OptimizerSettings) -> torch.optim
 
 
 class Learner:
-    """The model of a task as the ranks train it together.
+    """The model of a task in training, distributed over ranks.
 
-    state: every tensor of the run by name, such as `model.head.weight`, to be saved or loaded into.
+    state: every tensor of the run by name, such as `model.head.weight`. Checkpoints save it and are loaded into it.
     """
 
     def __init__(self, task: Task, optimization: OptimizerSettings, settings: TrainingSettings, ranks: Ranks) -> None:
@@ -42,11 +43,11 @@ class Learner:
         model = task.model.train()
         for trunk in (module for module in model.modules() if isinstance(module, Trunk)):
             trunk.recompute_activations = settings.recompute_activations
-            for block in trunk.blocks if settings.compile else ():
-                block.compile()
+        if settings.compile:
+            compile_blocks(*task.parts)
         self.network = distribute(model, ranks, settings.distribution)
         self.optimizer = make_optimizer(model, optimization)
-        own = model.state_dict()  # the model's own tensors, which must stay where they are
+        own = model.state_dict()  # the model's own tensors, updated in place
         average = {name: value.clone() for name, value in own.items()}
         self._average, self._own = ([local(value) for value in values.values()] for values in (average, own))
         state = self.optimizer.state
@@ -55,17 +56,19 @@ class Learner:
         self.state = {f"{group}.{name}": tensor for group in groups for name, tensor in groups[group].items()}
 
     def backward(self, rows: Tensor, step: int) -> tuple[Tensor, dict[str, Tensor]]:
-        """Compute the gradients of a step, part by part. rows: those of all ranks.
+        """Compute the clipped gradients of a step, accumulated over the parts of the batch.
 
-        Returns the mean loss and the norm of its gradient, (2,) over all ranks, and the task's numbers of this rank. They
-        stay on the device: on a GPU, looking at each would hold up the queue.
+        rows: (b,) int64, the batch of all ranks.
+
+        Returns the mean loss and the gradient norm over all ranks, (2,), and this rank's `Loss.numbers`. All of them
+        stay on the device, because reading them would synchronise a GPU at every step.
         """
         rank = torch.tensor([self.ranks.rank])
         torch.manual_seed(int(example_seeds(self.settings.seed, step, rank)))  # for dropout
-        total, gathered = torch.zeros(2, device=self.ranks.device), []  # the sum of the losses, and how many they are
+        total, gathered = torch.zeros(2, device=self.ranks.device), []  # total: sum and number of the loss values
         parts = rows[self.ranks.rank :: self.ranks.size].chunk(self.settings.accumulation)
         for part in parts:
-            # Gradients go over the network once a step, with the last part.
+            # Ranks exchange gradients once per step, with the last part.
             if isinstance(self.network, DistributedDataParallel):
                 self.network.require_backward_grad_sync = part is parts[-1]
             elif isinstance(self.network, FSDPModule):
@@ -74,7 +77,7 @@ class Learner:
                 loss = self.task.loss(self.network, part, step)
             value = loss.values.float().sum()
             value.backward()
-            total += torch.stack([value.detach(), value.new_tensor(loss.values.numel())])
+            total += torch.stack([value.detach(), loss.num_counted()])
             gathered.append({name: number.detach().float().mean() for name, number in loss.numbers.items()})
         total = self.ranks.total(total)
         gradients = [parameter.grad for parameter in self.network.parameters() if parameter.grad is not None]
@@ -86,7 +89,10 @@ class Learner:
         return torch.stack([total[0] / total[1], norm]), numbers
 
     def update(self, step: int, share: float) -> None:
-        """Move the weights and their average. share: of the run that is done."""
+        """Update the weights and their moving average.
+
+        share: the share of the run that is done, in [0, 1].
+        """
         for group in self.optimizer.param_groups:
             group["lr"] = self.optimization.rate(share)
         self.optimizer.step()
@@ -96,12 +102,13 @@ class Learner:
         torch._foreach_lerp_(self._average, self._own, 1 - decay)  # pyright: ignore[reportPrivateImportUsage]
 
     def _precision(self) -> Any:
-        enabled = self.settings.precision == "bfloat16"
-        return torch.autocast(self.ranks.device.type, torch.bfloat16, enabled=enabled)
+        if self.settings.precision == "float32":
+            return nullcontext()
+        return torch.autocast(self.ranks.device.type, torch.bfloat16)
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        """The network holds the averaged weights inside of this, in eval mode and without gradients."""
+        """A context in which the network has the averaged weights, in evaluation mode and without gradients."""
         kept = [value.clone() for value in self._own]
         torch._foreach_copy_(self._own, self._average)  # pyright: ignore[reportPrivateImportUsage]
         with torch.no_grad(), self._precision():
@@ -109,11 +116,11 @@ class Learner:
             yield
             self.network.train()
         torch._foreach_copy_(self._own, kept)  # pyright: ignore[reportPrivateImportUsage]
-        if isinstance(self.network, FSDPModule):  # which keeps some weights gathered after a pass
+        if isinstance(self.network, FSDPModule):  # FSDP keeps some weights gathered after a forward pass
             self.network.reshard()
 
     def gathered(self) -> dict[str, Tensor]:
-        """A copy of `state` on the CPU, put together from all ranks; empty on all but the first."""
-        values = ((name, whole(tensor.detach())) for name, tensor in self.state.items())  # by all ranks, one at a time
+        """Return a copy of `state` on the CPU, gathered from all ranks. It is empty on all ranks but the first."""
+        values = ((name, whole(tensor.detach())) for name, tensor in self.state.items())  # a collective per tensor
         contiguous = torch.contiguous_format
         return {n: v.to("cpu", copy=True, memory_format=contiguous) for n, v in values if self.ranks.first}

@@ -1,8 +1,9 @@
-"""One loop for every model: it is given a task, and knows nothing of what is learned.
+"""The training loop. One loop trains every model; the task defines the model and its loss.
 
-The examples, the masks and the samples of a step are functions of (seed, step), and its dropout of these and the rank. So a
-resumed run ends with the weights of one that was never interrupted; without dropout also on another number of ranks. A
-tokenizer needs as many ranks as before, as dead codes become latents of the first one.
+Examples, masks and samples of a step are functions of (seed, step). Dropout also depends on the rank. A resumed run
+therefore ends with the same weights as an uninterrupted one. Without dropout this also holds for another number of
+ranks. A tokenizer must be resumed with the same number of ranks, because dead codes are replaced by latents of the
+first rank.
 """
 
 import math
@@ -25,8 +26,8 @@ from tokencritic.training.run_folder import RunFolder, finite
 from tokencritic.training.settings import OptimizerSettings, TrainingSettings
 from tokencritic.training.task import Task
 
-_MOST_VALIDATED = 512  # held-out examples; every rank goes through all of them
-_FIRST_STEPS = 10  # whose mean loss later ones are held against
+_MOST_VALIDATED = 512  # the maximum number of held-out examples; every rank evaluates all of them
+_FIRST_STEPS = 10  # the steps whose mean loss decides what an exploding loss is
 
 
 def train(
@@ -37,25 +38,31 @@ def train(
     device: str = "cpu",
     settings_text: str | None = None,
 ) -> None:
-    """Train until the end, or until SIGTERM or Ctrl-C; the same call resumes from the last checkpoint.
+    """Train until the end, or until SIGTERM or Ctrl-C. The same call resumes from the last checkpoint.
 
-    Writes `run/checkpoints/`, `run/log.jsonl`, `run/pictures/`, `run/run.json`, and the averaged weights as the model folder
-    `run/NAME`. Under `torchrun` all ranks call it. settings_text: becomes `run/settings.yaml`, for the reader.
+    Writes `run/checkpoints/`, `run/log.jsonl`, `run/pictures/`, `run/run.json`, and the averaged weights as the model
+    folder `run/NAME`. Under `torchrun` all ranks call this function.
+
+    task: the model and its loss.
+    run: the run folder.
+    settings_text: written to `run/settings.yaml` for people to read.
     """
     with joined(device) as ranks, _asked_to_stop() as asked:
-        made = _Run(task, run, optimization, settings, ranks)  # what cannot be is refused before anything is written
+        made = _Run(task, run, optimization, settings, ranks)  # invalid settings raise before anything is written
         with made.folder.claimed():
             made.restore(settings_text)
             made.end(made.go(asked))
-        # DDP must release the group before it is destroyed: its destructor would wait for it with the GIL held.
+        # DDP must be deleted before its process group, because its destructor waits for the group with the GIL held.
         del made
 
 
 class _Run:
-    """One run: its parts, and where it stands.
+    """The state of one run.
 
-    total: its length, in steps or, if it is timed, in seconds. step, seconds: how many are done; those before a resume count.
-    validated, saved: when that was last done, by `time.monotonic`. validation_loss: after the last step, if it was validated.
+    total: the length of the run in steps or, if `timed`, in seconds.
+    step, seconds: steps and seconds done, including those before a resume.
+    validated, saved: the `time.monotonic` of the last validation and of the last checkpoint.
+    validation_loss: the validation loss after the last step, None if that step was not validated.
     """
 
     def __init__(
@@ -76,7 +83,7 @@ class _Run:
         self.validation_loss: float | None = None
 
     def restore(self, settings_text: str | None) -> None:
-        """Go to where the last checkpoint stands."""
+        """Load the newest checkpoint, if any."""
         notes = self.folder.restore(self.learner.state, settings_text)
         self.step = self.first_step = notes["step"]
         self.first_losses: list[float] = notes["first_losses"]
@@ -88,7 +95,7 @@ class _Run:
         return time.monotonic() - self.start
 
     def go(self, asked: list[int]) -> bool:
-        """Train until the end or until asked to stop. Returns whether it is the end."""
+        """Train until the end, or until `asked` is not empty. Returns whether the end was reached."""
         what, unit = f"training the {self.task.name}", "seconds" if self.timed else "steps"
         with Progress(math.ceil(self.total), what, unit, done=self._done(), shown=self.ranks.first) as progress:
             while True:
@@ -101,7 +108,10 @@ class _Run:
                 self._validate_and_save()
 
     def end(self, ended: bool) -> None:
-        """Write what is not written yet. ended: the run is at its end, and was not stopped before it."""
+        """Write the last checkpoint, after a validation if the run ended.
+
+        ended: whether the run reached its end.
+        """
         if self.step > self.first_step or not self.folder.model.exists():
             if ended:
                 self._validate()
@@ -113,11 +123,11 @@ class _Run:
         return int(min(self.seconds, math.ceil(self.total))) if self.timed else self.step
 
     def _share(self) -> float:
-        """The share of the run that is done, by the clock of the first rank; 0 on the others."""
+        """Return the share of the run that is done, by the clock of the first rank; 0 on other ranks."""
         return (self.seconds if self.timed else self.step) / self.total if self.ranks.first else 0.0
 
     def _validate_and_save(self) -> None:
-        """What is due, on all ranks alike. At the end nothing is: all of it comes then."""
+        """Validate and save if due. All ranks take the same decision. Nothing is due at the end; `end` does both."""
         now, settings = time.monotonic(), self.settings
         validate = now - self.validated > settings.validate_seconds
         save = validate or now - self.saved > settings.checkpoint_seconds
@@ -130,7 +140,7 @@ class _Run:
             self._save()
 
     def _one_step(self, share: float) -> float | None:
-        """One update. Returns its loss if it was looked at."""
+        """Perform one update. Returns its loss, or None if it was not read from the device."""
         step, logged = self.step, self.step % self.settings.log_every == 0
         pair, numbers = self.learner.backward(self._rows(step), step)
         self.unchecked.append((step, pair))
@@ -148,7 +158,7 @@ class _Run:
         return torch.from_numpy(self.train_rows[self.order.batch(step)])
 
     def _check(self) -> list[float]:
-        """Look at the losses so far. Returns the newest loss and norm of the gradient."""
+        """Check the losses since the last call. Returns the newest loss and gradient norm."""
         pairs = torch.stack([pair for _, pair in self.unchecked]).tolist()
         for (step, _), (loss, norm) in zip(self.unchecked, pairs, strict=True):
             if len(self.first_losses) < _FIRST_STEPS:
@@ -160,7 +170,7 @@ class _Run:
         return pairs[-1]
 
     def _validate(self) -> None:
-        """Numbers and pictures of the averaged weights."""
+        """Validate the averaged weights, and log the values and pictures."""
         network = self.learner.network
         with self.learner.averaged():
             numbers = self.task.validate(network, self.held_out) if len(self.held_out) else {}
@@ -179,7 +189,7 @@ class _Run:
 
 @contextmanager
 def _asked_to_stop() -> Iterator[list[int]]:
-    """A list that is empty until SIGTERM or Ctrl-C comes. Only the main thread can listen."""
+    """A context with a list that is empty until SIGTERM or Ctrl-C is received. Only works in the main thread."""
     asked: list[int] = []
     numbers = (signal.SIGTERM, signal.SIGINT) if threading.current_thread() is threading.main_thread() else ()
     before = {number: signal.signal(number, lambda got, _: asked.append(got)) for number in numbers}

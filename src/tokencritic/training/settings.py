@@ -1,4 +1,4 @@
-"""How a run goes, how its weights move, and what a recipe for a model is."""
+"""Settings of a training run, settings of the optimizer, and presets."""
 
 import math
 from dataclasses import dataclass
@@ -11,19 +11,25 @@ from tokencritic.randomness import check_seed
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    """How long a run is, how its steps are made up, and what it writes when. Give one of steps, epochs and minutes.
+    """Settings of a training run. One of steps, epochs and minutes is required.
 
-    batch_size: examples of a step, over all ranks and accumulated parts. steps, epochs: the length of the run. minutes: a
-    wall-clock budget instead, which the schedule is fitted to; time before a resume counts.
-    seed: of the order of examples, the masks and the samples. held_out: the share of images kept for validation, as one image
-    in so many, at most a half.
-    accumulation: parts in which a rank goes through its share of a step, to save memory; without dropout the result is the
-    same.
-    precision: bfloat16 is autocast, for GPUs. compile: torch.compile of the transformer's blocks. recompute_activations:
-    less memory for a third more time. distribution: ddp keeps the weights on each rank, fsdp spreads them.
-    log_every: steps between lines of the log. validate_seconds, checkpoint_seconds: least time between two. keep_every: steps
-    after which a checkpoint is kept for good, 0 is none. explosion: a loss this many times that of the first steps, or this
-    high where that was below 1, stops the run. tensorboard: write its logs too; it must be installed (extra `tensorboard`).
+    batch_size: examples per step, over all ranks and accumulated parts.
+    steps, epochs: the length of the run.
+    minutes: a wall-clock budget as the length of the run. The learning-rate schedule fits it. Time before a resume
+    counts.
+    seed: seed of the order of examples, the masks and the samples.
+    held_out: the share of images held out for validation, in [0, 0.5]. It is rounded to one image in k.
+    accumulation: the number of parts into which a rank splits its batch, to save memory. Without dropout the result is
+    the same.
+    precision: bfloat16 uses autocast, for GPUs.
+    compile: use torch.compile on the transformer's blocks.
+    recompute_activations: use less memory for a third more time.
+    distribution: ddp replicates the weights on every rank, fsdp shards them.
+    log_every: steps between lines of the log.
+    validate_seconds, checkpoint_seconds: minimum time between two validations and between two checkpoints.
+    keep_every: keep the checkpoints of every so many steps; 0 keeps none.
+    explosion: stop the run if the loss exceeds this factor times the larger of 1 and the mean loss of the first steps.
+    tensorboard: also write TensorBoard logs; needs the extra `tensorboard`.
     """
 
     batch_size: int = 64
@@ -64,7 +70,10 @@ class TrainingSettings:
         check_seed(self.seed)
 
     def length(self, num_rows: int) -> float:
-        """The length of a run: steps, where an epoch has `num_rows` examples, or the seconds of a budget of time."""
+        """Return the length of a run in steps, or in seconds if `minutes` is set.
+
+        num_rows: the number of examples in an epoch.
+        """
         if self.steps is not None:
             return self.steps
         if self.epochs is not None:
@@ -76,12 +85,15 @@ class TrainingSettings:
 
 @dataclass(frozen=True)
 class OptimizerSettings:
-    """AdamW and what goes with it.
+    """Settings of AdamW, its learning-rate schedule, gradient clipping and the moving average of the weights.
 
-    learning_rate: at its height. betas: decay of the running means of gradients and of their squares. warmup: the share of the
-    run in which the rate rises. schedule: the rate then falls along a cosine to 0, or stays constant. weight_decay: of
-    matrices; biases, norms and embeddings of one dimension have none. clip: the largest norm of a gradient. ema: decay of the
-    moving average of the weights; it warms up, so that a short run does not keep its random start.
+    learning_rate: the peak learning rate.
+    betas: decay rates of the running means of gradients and of their squares.
+    weight_decay: weight decay of matrices. Parameters of one dimension, such as biases and norms, have none.
+    warmup: the share of the run during which the learning rate rises linearly from 0.
+    schedule: cosine decays the learning rate to 0 over the run, constant keeps it.
+    clip: maximum norm of the gradient.
+    ema: decay of the moving average of the weights. It warms up, so that a short run does not keep its initial weights.
     """
 
     learning_rate: float = 1e-3
@@ -98,7 +110,7 @@ class OptimizerSettings:
             if not value > 0:
                 raise InputError(f"{name} is {value}; it must be positive")
         if not (len(self.betas) == 2 and all(0 <= beta < 1 for beta in self.betas)):
-            raise InputError(f"betas is {self.betas}; it must be two numbers in [0, 1)")
+            raise InputError(f"betas is {self.betas}; expected two numbers in [0, 1)")
         check_at_least(0, weight_decay=self.weight_decay)
         if not (0 <= self.warmup < 1 and 0 <= self.ema < 1):
             raise InputError(f"warmup is {self.warmup} and ema {self.ema}; both must lie in [0, 1)")
@@ -106,7 +118,7 @@ class OptimizerSettings:
             raise InputError(f"schedule is {self.schedule!r}; choose cosine or constant")
 
     def rate(self, progress: float) -> float:
-        """The learning rate when this share of the run is done, in [0, 1]."""
+        """Return the learning rate at a progress in [0, 1]."""
         rise = min(1.0, progress / self.warmup) if self.warmup else 1.0
         fall = 0.5 * (1 + math.cos(math.pi * min(progress, 1.0))) if self.schedule == "cosine" else 1.0
         return self.learning_rate * rise * fall
@@ -114,10 +126,10 @@ class OptimizerSettings:
 
 @dataclass(frozen=True)
 class Preset:
-    """A recipe for one model: a config, an objective of its task, and settings.
+    """A recipe for one model: its config, the objective of its task, and settings.
 
-    Sizes that follow from the data are taken from it. A critic that starts from a generator's trunk has the sizes of that,
-    and at most `layers` of its layers.
+    Sizes that depend on the data set are taken from the data set. A critic that starts from a generator's trunk takes
+    its sizes from the trunk and keeps at most `layers` of its layers.
     """
 
     model: Any
@@ -128,10 +140,10 @@ class Preset:
 
 @dataclass(frozen=True)
 class ImagePreset(Preset):
-    """A recipe for a model that learns from images.
+    """A recipe for a model that is trained on images.
 
-    crop: center takes the middle square of an image, random a box of a random size and shape. flip: mirror every second
-    image, by chance.
+    crop: center takes the central square of an image, random a box of random size and aspect ratio.
+    flip: mirror each image with probability 1/2.
     """
 
     crop: Crop = "center"

@@ -1,4 +1,4 @@
-"""What the training loop is given: a task knows what is learned, and nothing of steps, ranks or checkpoints."""
+"""The base class of tasks. A task defines the model and its loss; the training loop handles ranks and checkpoints."""
 
 from abc import ABC, abstractmethod
 from dataclasses import asdict
@@ -12,65 +12,84 @@ VALIDATION_BATCH = 64  # held-out examples in one forward pass
 
 
 class Loss(NamedTuple):
-    """values: unreduced, any shape; the loop takes their mean over the batch of all ranks and all accumulated parts.
+    """The loss on a batch, with other values for the log.
 
-    numbers: for the log, by name; scalars or, as the values, unreduced. The loop takes their means.
+    values: unreduced, any shape. The loop takes the mean over all ranks and accumulated parts.
+    numbers: values for the log by name, scalar or unreduced. The loop takes their means.
+    counted: bool, of the shape of the values, True at those of the mean; the others must be 0. None is all.
     """
 
     values: Tensor
     numbers: dict[str, Tensor]
+    counted: Tensor | None = None
+
+    def num_counted(self) -> Tensor:
+        """Return the number of values in the mean: a scalar float on their device, computed without synchronisation."""
+        if self.counted is None:
+            return torch.full((), float(self.values.numel()), device=self.values.device)
+        return self.counted.sum().float()
 
 
 class Task(ABC):
-    """What is learned. Subclasses say how the loss comes about and override what else is different.
+    """The base class of training tasks. Subclasses implement `loss` and override other methods as needed.
 
-    name: the model's name in the run folder and in a pipeline: see `KINDS` in `pipeline_folder.py`.
-    model: a `SavedModel`, what is kept. objective: a dataclass. seed: of all that is random in the loss.
-    num_rows: how many examples there are; training and validation name them by their number, a row.
-    num_images: how many different images these are: rows r and r + num_images show the same one, cropped anew.
-    parts: every module that a step needs, the model among them.
+    name: the name of the model in the run folder and in a pipeline; a key of `KINDS` in `pipeline_folder.py`.
+    model: the `SavedModel` to train and save.
+    objective: a dataclass with the settings of the loss.
+    seed: determines all randomness of the loss.
+    num_rows: the number of examples. An example is identified by its row in [0, num_rows).
+    num_images: the number of distinct images. Rows r and r + num_images are two crops of the same image.
+    parts: all modules that a step needs, including the model.
     """
 
     name: str
 
     def __init__(self, model: Any, num_rows: int, objective: Any, seed: int, *others: Any) -> None:
-        """others: what else a step needs; those that are torch modules move with the model."""
+        """others: other objects that a step needs. Torch modules among them are moved with the model."""
         self.model, self.objective, self.seed = model, objective, seed
         self.num_rows = self.num_images = num_rows
         self.parts = [part for part in (model, *others) if isinstance(part, nn.Module)]
 
     def to(self, device: torch.device) -> None:
-        """Move the model and whatever else a step needs."""
+        """Move all parts to a device."""
         for part in self.parts:
             part.to(device)
 
     @abstractmethod
     def loss(self, network: nn.Module, rows: Tensor, step: int | None) -> Loss:
-        """The loss on some examples: a function of its arguments and the weights alone.
+        """Compute the loss on a batch. The result depends only on the arguments and the weights.
 
-        network: the model, perhaps wrapped for distributed training; call it, and not the model. rows: (b,) int64.
-        step: None is validation: the same masks each time, and neither augmentation nor dropped labels.
+        network: the model, possibly wrapped for distributed training. Call `network`, not `self.model`.
+        rows: (b,) int64.
+        step: the training step. None is validation, with fixed masks and without augmentation or dropped labels.
         """
 
-    def after_step(self, step: int, progress: float) -> None:  # noqa: B027 - most tasks have nothing to move
-        """Move whatever else moves, such as a codebook. progress: the share of the run that is done."""
+    def after_step(self, step: int, progress: float) -> None:  # noqa: B027 - most tasks have nothing to update
+        """Update what the optimizer does not, such as a codebook.
+
+        progress: the share of the run that is done, in [0, 1].
+        """
 
     @torch.no_grad()
     def validate(self, network: nn.Module, rows: Tensor) -> dict[str, float]:
-        """Numbers on held-out examples, `loss` among them; the network holds the averaged weights, in eval mode."""
+        """Compute `loss` and other values on held-out examples.
+
+        network: the model with the averaged weights, in evaluation mode.
+        rows: (b,) int64.
+        """
         parts = [self.loss(network, part, None) for part in rows.split(VALIDATION_BATCH)]
-        gathered = {"loss": [part.values for part in parts]}
-        gathered |= {name: [part.numbers[name] for part in parts] for name in parts[0].numbers}
-        return {name: torch.cat(values).float().mean().item() for name, values in gathered.items()}
+        loss = sum(part.values.float().sum() for part in parts) / sum(part.num_counted() for part in parts)
+        gathered = {name: torch.cat([part.numbers[name] for part in parts]) for name in parts[0].numbers}
+        return {"loss": float(loss), **{name: values.float().mean().item() for name, values in gathered.items()}}
 
     def pictures(self, network: nn.Module) -> dict[str, Image.Image]:
-        """What the network makes of fixed seeds or examples, by name."""
+        """Return pictures of the network's output for fixed seeds or examples, by name."""
         return {}
 
     def facts(self) -> dict[str, Any]:
-        """What must be the same when a run is resumed, as JSON values by name; subclasses add what the examples are."""
+        """Return what must not change when a run is resumed, as JSON values by name. Subclasses add the data set."""
         return {"config": asdict(self.model.config), "objective": asdict(self.objective), "seed": self.seed}
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The tensors of the task's own state by name, not copies: resuming a run fills them in place."""
+        """Return the tensors of the task's own state by name, without copying. Resuming a run fills them in place."""
         return {}

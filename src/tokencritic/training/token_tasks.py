@@ -1,4 +1,4 @@
-"""The tasks on token arrays: learning to generate, MaskGIT's objective, and to judge, Algorithm 1 of the paper."""
+"""The tasks on token arrays: training a generator (MaskGIT), a critic (Algorithm 1) and an inline critic."""
 
 import hashlib
 import json
@@ -12,9 +12,9 @@ from PIL import Image
 from torch import Tensor, nn
 
 from tokencritic.adapters import as_generator
-from tokencritic.contracts import MaskedGenerator, Scorer, TokenCritic
+from tokencritic.contracts import ImageTokenizer, MaskedGenerator, TokenCritic
 from tokencritic.data.tokens import TokenArrays
-from tokencritic.distribution import unwrapped
+from tokencritic.distribution import send, unwrapped
 from tokencritic.errors import InputError, check_at_least
 from tokencritic.image_forms import to_pil
 from tokencritic.models.generator import Generator
@@ -24,7 +24,7 @@ from tokencritic.randomness import example_seeds
 from tokencritic.sampling.scorers import ConfidenceScorer, CriticScorer, InlineScorer
 from tokencritic.sampling.settings import Temperature, temperature_range
 from tokencritic.sampling.starts import sample
-from tokencritic.tokenizers.tokenizer import Tokenizer
+from tokencritic.scoring import Scorer
 from tokencritic.training.losses import (
     CriticLoss,
     critic_auc,
@@ -35,66 +35,77 @@ from tokencritic.training.losses import (
 )
 from tokencritic.training.task import VALIDATION_BATCH, Loss, Task
 
-_VALIDATION_STEP = 2**62  # whose seeds validation uses, always the same; no run gets so far
-_COLUMNS, _ROWS = 10, 2  # of a picture of samples
-_STEPS = 12
-_BINS = 4  # of the mask ratio, in the critic's validation
+_VALIDATION_STEP = 2**62  # validation uses the seeds of this step, which no run reaches
+_COLUMNS, _ROWS = 10, 2  # the grid of samples in a picture
+_STEPS = 12  # sampling steps of a picture
+_BINS = 4  # bins of the mask ratio in the critic's validation
 
 
 def read_rows(
     arrays: TokenArrays, rows: Tensor, step: int | None, seed: int, device: torch.device
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Tokens (b, n), labels (b,) and seeds (b,) of some examples: int64. rows: (b,) int64. step: None is validation."""
+    """Read the tokens (b, n), labels (b,) and seeds (b,) of a batch: int64.
+
+    rows: (b,) int64.
+    step: the training step; None is validation.
+    """
     indices = rows.cpu().numpy()
-    tokens = arrays.tokens.view(np.ndarray).take(indices, axis=0)  # the map's own indexing is slower
+    tokens = arrays.tokens.view(np.ndarray).take(indices, axis=0)  # faster than indexing a memory map
     seeds = example_seeds(seed, _VALIDATION_STEP if step is None else step, rows)
     numbers = (torch.from_numpy(array.astype(np.int64)) for array in (tokens, arrays.labels.take(indices)))
-    tokens, labels, seeds = (tensor.to(device) for tensor in (*numbers, seeds))
+    tokens, labels, seeds = (send(tensor, device) for tensor in (*numbers, seeds))
     return tokens, labels, seeds
 
 
 def sizes_of(arrays: TokenArrays) -> dict[str, int]:
-    """What a model for these tokens must have, by the names of its config."""
+    """Return the sizes of a model for these tokens, as fields of its config."""
     num_tokens, num_classes = arrays.tokens.shape[1], len(arrays.class_names)
     return {"num_tokens": num_tokens, "codebook_size": arrays.codebook_size, "num_classes": num_classes}
 
 
 def check_fit(what: str, model: MaskedGenerator | TokenCritic, arrays: TokenArrays) -> None:
-    """Raises InputError unless the model has the tokens' sizes; it may be one without classes."""
+    """Raise InputError unless the model's sizes match the tokens. A model without classes is allowed.
+
+    what: the name of the model in the error message.
+    """
     own = (model.num_tokens, model.codebook_size, model.num_classes or None)
     for (name, right), value in zip(sizes_of(arrays).items(), own, strict=True):
         if value not in (None, right):
-            raise InputError(f"the {what}'s {name} is {value} but the tokens' is {right}; they must be equal")
+            raise InputError(f"the {what}'s {name} is {value}; expected {right}, as in the tokens")
 
 
 class TokenTask(Task):
-    """A task on token arrays, for a model of their sizes.
+    """The base class of tasks on token arrays. The sizes of the model must match the tokens.
 
-    tokenizer: the one that made the tokens, to show samples; None, and there is no picture. seed: of masks and samples.
+    tokenizer: the tokenizer that made the tokens, used for pictures of samples; None for no pictures.
+    seed: determines masks and samples.
     """
 
     def __init__(
-        self, model: Any, arrays: TokenArrays, objective: Any, tokenizer: Tokenizer | None = None, seed: int = 0
+        self, model: Any, arrays: TokenArrays, objective: Any, tokenizer: ImageTokenizer | None = None, seed: int = 0
     ) -> None:
         check_fit(self.name, model, arrays)
         made = arrays.tokenizer_fingerprint[:16]
         if tokenizer is not None and (own := tokenizer.fingerprint()[:16]) != made:
-            raise InputError(f"the tokens were made with tokenizer {made}, and this tokenizer is {own}; give that one")
-        super().__init__(model, len(arrays), objective, seed, tokenizer)
+            raise InputError(f"the tokenizer is {own}; expected {made}, which made the tokens")
+        super().__init__(model, len(arrays), objective, seed, *(() if tokenizer is None else tokenizer.networks))
         self.arrays, self.tokenizer, self.num_images = arrays, tokenizer, arrays.num_images
 
     def batch(self, rows: Tensor, step: int | None) -> tuple[Tensor, Tensor | None, Tensor]:
-        """Tokens, labels and seeds of some examples, see `read_rows`; a model without classes has None for labels."""
+        """Return the tokens, labels and seeds of a batch (`read_rows`). Labels are None for a model without classes."""
         tokens, labels, seeds = read_rows(self.arrays, rows, step, self.seed, self.model.device)
         return tokens, labels if self.model.num_classes else None, seeds
 
     @abstractmethod
     def sampler(self, model: Any) -> tuple[MaskedGenerator, Scorer]:
-        """The generator and the scorer whose samples are shown. model: the trained one, without a wrapper."""
+        """Return the generator and the scorer that sample the pictures.
+
+        model: the trained model, without a wrapper.
+        """
 
     @torch.no_grad()
     def pictures(self, network: nn.Module) -> dict[str, Image.Image]:
-        """A grid of samples from the seeds 0, 1, ...: each column one class, and the columns spread over all classes."""
+        """Return a grid of samples with the seeds 0, 1, ... Each column has one class; the classes are evenly spaced."""
         if self.tokenizer is None:
             return {}
         classes = self.model.num_classes
@@ -106,16 +117,17 @@ class TokenTask(Task):
     def facts(self) -> dict[str, Any]:
         arrays = self.arrays
         tokens = hashlib.sha256(json.dumps(arrays.facts, sort_keys=True).encode()).hexdigest()
-        made_with = {"tokenizer_fingerprint": arrays.tokenizer_fingerprint, "class_names": list(arrays.class_names)}
+        names = list(arrays.class_names) if self.model.num_classes else []
+        made_with = {"tokenizer_fingerprint": arrays.tokenizer_fingerprint, "class_names": names}
         return super().facts() | {"tokens": tokens, **made_with}
 
 
 @dataclass(frozen=True)
 class GeneratorObjective:
-    """What the generator's loss is made of.
+    """Settings of the generator's loss.
 
-    label_smoothing: the share of each target that is spread evenly over all codes.
-    drop_label: the share of examples that are shown the null class instead of their own; the model needs null_class.
+    label_smoothing: the share of each target that is spread evenly over all codes, in [0, 1).
+    drop_label: the share of examples whose label is replaced by the null class, in [0, 1). The model needs null_class.
     """
 
     label_smoothing: float = 0.1
@@ -128,29 +140,30 @@ class GeneratorObjective:
 
 
 class GeneratorTask(TokenTask):
-    """A generator learns to fill in hidden tokens; see `TokenTask`."""
+    """Training of a generator to predict hidden tokens. Arguments are those of `TokenTask`."""
 
     name = "generator"
 
     def __init__(self, model: Generator, *given: Any, **options: Any) -> None:
         super().__init__(model, *given, **options)
         if (share := self.objective.drop_label) and not model.null_class:
-            raise InputError(f"drop_label is {share} but the generator's null_class is false")
+            raise InputError(f"drop_label is {share}; expected 0 for a generator without null_class")
 
     def loss(self, network: nn.Module, rows: Tensor, step: int | None) -> Loss:
         options = asdict(self.objective) | ({"drop_label": 0.0} if step is None else {})
         found = generator_loss(network, *self.batch(rows, step), **options)
-        # In validation alone: it takes another pass over all logits.
-        return Loss(found.values, {"accuracy": found.logits.argmax(-1) == found.targets} if step is None else {})
+        # Only in validation, because it reads all logits once more.
+        return Loss(found.values, {"accuracy": found.correct} if step is None else {}, found.mask)
 
     def sampler(self, model: Any) -> tuple[MaskedGenerator, Scorer]:
         return model, ConfidenceScorer()
 
 
 class FillingsTask(TokenTask):
-    """A model learns to tell original tokens from what a frozen generator fills in; see `TokenTask`.
+    """The base class of tasks that train a model to detect tokens that a frozen generator filled in.
 
-    generator: by the contract or as `as_generator` makes it whole; it is frozen, and not part of what is kept.
+    generator: a `MaskedGenerator` or what `as_generator` accepts. It is frozen and not saved.
+    The other arguments are those of `TokenTask`.
     """
 
     def __init__(
@@ -159,7 +172,7 @@ class FillingsTask(TokenTask):
         generator: Any,
         arrays: TokenArrays,
         objective: Any,
-        tokenizer: Tokenizer | None = None,
+        tokenizer: ImageTokenizer | None = None,
         seed: int = 0,
     ) -> None:
         self.generator = as_generator(generator)
@@ -174,11 +187,11 @@ class FillingsTask(TokenTask):
 
 @dataclass(frozen=True)
 class CriticObjective:
-    """What the critic's loss is made of.
+    """Settings of the critic's loss.
 
-    target: what counts as a filling: "masked", every token that was hidden, as in the paper; or "changed", only those
-    where the generator sampled another code than the original.
-    temperature: of the generator's samples, one number or the start and end of a sampler's.
+    target: which tokens have the label 0. "masked" is every token that was hidden, as in the paper. "changed" is every
+    hidden token where the generator sampled another code than the original.
+    temperature: sampling temperature of the generator, one number or (start, end) of a sampler.
     """
 
     target: Literal["masked", "changed"] = "masked"
@@ -189,7 +202,7 @@ class CriticObjective:
 
 
 class CriticTask(FillingsTask):
-    """A critic learns from complete images, some of whose tokens were filled in."""
+    """Training of a critic on complete images in which the generator filled in some tokens."""
 
     name = "critic"
 
@@ -199,13 +212,15 @@ class CriticTask(FillingsTask):
 
     @torch.no_grad()
     def validate(self, network: nn.Module, rows: Tensor) -> dict[str, float]:
-        """`loss`, `accuracy`, `auc`, `auc_within_image`; accuracy and AUC also by mask ratio, as `auc_ratio_00_25` to
-        `auc_ratio_75_100`: of images with so many tokens hidden, in per cent. What is not defined, such as the AUC of
-        no image, is left out.
+        """Compute `loss`, `accuracy`, `auc` and `auc_within_image` on held-out examples.
+
+        Accuracy and AUC are also computed in bins of the mask ratio in per cent, from `auc_ratio_00_25` to
+        `auc_ratio_75_100`. Undefined values, such as the AUC of an empty bin, are left out.
         """
         parts = []
         for part in rows.split(VALIDATION_BATCH):
-            found = self._judged(network, part, None)  # of which the generator's logits are not kept
+            found = self._judged(network, part, None)
+            # Only these are kept: the proposal would keep the generator's logits in memory.
             parts.append((found.values, found.logits.float(), found.originals, found.mask))
         values, logits, originals, mask = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
         hits = (logits > 0) == originals
@@ -231,10 +246,10 @@ class CriticTask(FillingsTask):
 
 @dataclass(frozen=True)
 class InlineCriticObjective:
-    """What the inline critic's loss is made of.
+    """Settings of the inline critic's loss.
 
-    temperature: of the generator's samples, one number or the start and end of a sampler's.
-    fills: how many times the generator fills in an image before the critic sees it.
+    temperature: sampling temperature of the generator, one number or (start, end) of a sampler.
+    fills: how many times the generator fills in tokens of an image before the critic scores it.
     """
 
     temperature: Temperature = 1.0
@@ -246,7 +261,7 @@ class InlineCriticObjective:
 
 
 class InlineCriticTask(FillingsTask):
-    """A head on the generator learns from its features of partly hidden images."""
+    """Training of an inline critic on the generator's features of partly hidden images."""
 
     name = "inline_critic"
 
@@ -256,16 +271,17 @@ class InlineCriticTask(FillingsTask):
 
     def loss(self, network: nn.Module, rows: Tensor, step: int | None) -> Loss:
         batch = self.batch(rows, step)
-        return Loss(inline_critic_loss(network, self.generator, *batch, **asdict(self.objective)).values, {})
+        found = inline_critic_loss(network, self.generator, *batch, **asdict(self.objective))
+        return Loss(found.values, {}, found.visible)
 
     @torch.no_grad()
     def validate(self, network: nn.Module, rows: Tensor) -> dict[str, float]:
-        """`loss` and, if it is defined, `auc_within_image`, among visible tokens."""
+        """Compute `loss` and, if defined, `auc_within_image` over the visible tokens of held-out examples."""
         batches = (self.batch(part, None) for part in rows.split(VALIDATION_BATCH))
         found = [inline_critic_loss(network, self.generator, *batch, **asdict(self.objective)) for batch in batches]
         judged = (torch.cat([vars(one)[name] for one in found]) for name in ("logits", "originals", "visible"))
         numbers = {
-            "loss": torch.cat([one.values for one in found]).mean(),
+            "loss": torch.cat([one.values[one.visible] for one in found]).mean(),
             "auc_within_image": critic_auc_within_image(*judged),
         }
         return {name: value.item() for name, value in numbers.items() if value.isfinite()}

@@ -1,0 +1,154 @@
+"""What a training run will cost, before it is started: FLOPs, memory of each rank, hours on GPUs that are not here."""
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.autograd.graph import saved_tensors_hooks
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from tokencritic.contracts import MaskedGenerator, Trunk
+from tokencritic.training.settings import TrainingSettings
+from tokencritic.training.task import Task
+
+# Dense products, 10^12 FLOP/s as the makers state them: (bfloat16, TF32).
+GPUS = {"A100": (312, 156), "H100 SXM": (989, 495), "L40S": (362, 183), "RTX 4090": (165, 83)}
+UTILISATION = 0.4  # the share of that peak which training is assumed to reach
+_STATE_COPIES = 5  # float32 numbers for each trained one: weight, gradient, two moments, average
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """parameters, frozen: trained numbers, and those of networks that are only evaluated. flops: of one example's step.
+
+    activations: bytes that one example keeps for the backward pass. casts: bytes of weights in bfloat16, kept beside them.
+    block: bytes of the weights of the largest block, which FSDP gathers. precision: of the run.
+    """
+
+    parameters: int
+    frozen: int
+    flops: int
+    activations: int
+    casts: int
+    block: int
+    precision: str
+
+    def memory(self, examples: int, ranks: int = 1, distribution: str = "ddp") -> int:
+        """Bytes of one rank with so many examples at a time. Temporary buffers and torch's own are not in it."""
+        state = 4 * _STATE_COPIES * self.parameters
+        if ranks > 1:  # DDP has the gradients a second time, in buckets; FSDP two blocks gathered at a time
+            state = state // ranks + 2 * self.block if distribution == "fsdp" else state + 4 * self.parameters
+        return state + 4 * self.frozen + self.casts + examples * self.activations
+
+    def hours(self, examples: float, gpu: str) -> float:
+        """GPU-hours for so many examples, at `UTILISATION` of the GPU's peak."""
+        half, single = GPUS[gpu]
+        peak = half if self.precision == "bfloat16" else single
+        return examples * self.flops / (UTILISATION * peak * 1e12) / 3600
+
+
+def estimate(task: Task, settings: TrainingSettings) -> Estimate:
+    """Measure one and two examples of the task on the CPU. The task's networks are on the meta device afterwards."""
+    for part in task.parts:
+        if isinstance(part, MaskedGenerator):
+            part.fixed_shapes = True  # as on a GPU, and the same for every mask
+    task.model.train()
+    one, two = (_saved_bytes(task, settings, examples) for examples in (1, 2))
+    trained = {id(parameter) for parameter in task.model.parameters() if parameter.requires_grad}
+    total = {id(parameter): parameter.numel() for part in task.parts for parameter in part.parameters()}
+    parameters = sum(count for name, count in total.items() if name in trained)
+    trunks = [module for module in task.model.modules() if isinstance(module, Trunk)]
+    blocks = [sum(p.numel() for p in block.parameters()) for trunk in trunks for block in trunk.blocks]
+    casts = max(0, 2 * one - two) if settings.precision == "bfloat16" else 0
+    flops = _flops(task)
+    found = parameters, sum(total.values()) - parameters, flops, two - one, casts, 4 * max(blocks, default=0)
+    return Estimate(*found, settings.precision)
+
+
+def _saved_bytes(task: Task, settings: TrainingSettings, examples: int) -> int:
+    """What autograd keeps of the forward pass, in bytes; the weights themselves do not count.
+
+    With `recompute_activations` the inputs of the blocks are kept, and what one block keeps is made anew at a time.
+    """
+    trunks = [module for module in task.model.modules() if isinstance(module, Trunk)]
+    for trunk in trunks:
+        trunk.recompute_activations = False
+    weights = {tensor.untyped_storage().data_ptr() for part in task.parts for tensor in part.parameters()}
+    kept: dict[int, Any] = {}
+    entered: dict[int, Any] = {}
+    inside: dict[int, Any] = {}
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights:
+            (inside if depth else kept)[storage.data_ptr()] = storage
+        return tensor
+
+    depth: list[nn.Module] = []
+
+    def enter(block: nn.Module, given: tuple[Any, ...]) -> None:
+        depth.append(block)
+        entered[given[0].untyped_storage().data_ptr()] = given[0].untyped_storage()
+
+    blocks = [block for trunk in trunks for block in trunk.blocks]
+    hooks = [block.register_forward_pre_hook(enter) for block in blocks]
+    hooks += [block.register_forward_hook(lambda *_: depth.clear()) for block in blocks]
+    half = settings.precision == "bfloat16"
+    with saved_tensors_hooks(pack, lambda tensor: tensor), _autocast(half):
+        loss = task.loss(task.model, torch.arange(examples), 0)
+    for hook in hooks:
+        hook.remove()
+    everything = kept | inside
+    size = sum(storage.nbytes() for storage in everything.values())
+    if settings.recompute_activations and blocks:
+        outside = kept | entered
+        size = sum(s.nbytes() for s in outside.values()) + sum(s.nbytes() for s in inside.values()) // len(blocks)
+    del loss  # until here it kept the storages apart
+    return size
+
+
+def _autocast(half: bool) -> Any:
+    return torch.autocast("cpu", torch.bfloat16) if half else nullcontext()
+
+
+def _flops(task: Task) -> int:
+    """FLOPs of one example's step, forward and backward, counted on the meta device, where nothing is computed."""
+    task.to(torch.device("meta"))
+
+    def step() -> None:
+        task.loss(task.model, torch.arange(1), 0).values.sum().backward()
+
+    return _counted(step)
+
+
+def _counted(call: Callable[[], None]) -> int:
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
+        call()
+    return counter.get_total_flops()
+
+
+def report(found: Estimate, settings: TrainingSettings, ranks: int, steps: float | None) -> list[str]:
+    """The estimate in lines. steps: of the run; None where it is a budget of time."""
+    share = max(1, settings.batch_size // (ranks * settings.accumulation))
+    lines = [
+        f"parameters: {found.parameters / 1e6:.1f} million trained, {found.frozen / 1e6:.1f} million frozen",
+        f"FLOPs: {found.flops / 1e9:.1f} GFLOP an example, {found.flops * settings.batch_size / 1e12:.2f} TFLOP a step of "
+        f"{settings.batch_size}",
+        f"activations: {found.activations / 2**20:.1f} MiB an example, {share} at a time on each rank",
+    ]
+    for how in ("ddp", "fsdp") if ranks > 1 else ("ddp",):
+        chosen = " (chosen)" if ranks > 1 and how == settings.distribution else ""
+        size = found.memory(share, ranks, how) / 2**30
+        lines.append(f"memory of each of {ranks} ranks, {how}{chosen}: {size:.2f} GiB and torch's own buffers")
+    if steps is None:
+        return [*lines, "hours: the run has a budget of time"]
+    peak = "bfloat16" if found.precision == "bfloat16" else "TF32"
+    for gpu in GPUS:
+        hours = found.hours(steps * settings.batch_size, gpu)
+        whole = f"{hours:.1f} GPU-hours, {hours / ranks:.1f} hours on {ranks}"
+        lines.append(f"{gpu}, estimated at {UTILISATION:.0%} of its {peak} peak: {whole}")
+    return lines

@@ -1,0 +1,103 @@
+"""Training on a stand-in for a GPU: a step leaves no tensor on the CPU and does not make the host wait for the device."""
+
+import sys
+
+import pytest
+import torch
+from stand_in_gpu import StandInGpu
+from training.tiny_tokens import SIZES, make_arrays
+
+from tokencritic.distribution import Ranks
+from tokencritic.models.generator import Generator
+from tokencritic.models.inline_critic import InlineCritic, InlineCriticConfig
+from tokencritic.models.transformer import TransformerConfig
+from tokencritic.training.learner import Learner
+from tokencritic.training.settings import OptimizerSettings, TrainingSettings
+from tokencritic.training.token_tasks import (
+    CriticObjective,
+    CriticTask,
+    GeneratorObjective,
+    GeneratorTask,
+    InlineCriticObjective,
+    InlineCriticTask,
+)
+
+ROWS = torch.tensor([5, 60, 0, 33, 7, 8, 12, 40])
+
+
+def make_generator():
+    torch.manual_seed(1)
+    return Generator(TransformerConfig(**SIZES, dropout=0.0, null_class=True))
+
+
+def generator_task():
+    return GeneratorTask(make_generator(), make_arrays(), GeneratorObjective(drop_label=0.5), seed=3)
+
+
+def critic_task(**objective):
+    generator = make_generator()
+    critic = generator.start_critic(reads_mask=True, ratio_conditioned=True)
+    return CriticTask(critic, generator, make_arrays(), CriticObjective(**objective), seed=3)
+
+
+def inline_critic_task():
+    generator = make_generator()
+    features = {"num_features": 2, "feature_width": 16, "width": 16, "layers": 1, "heads": 2, "mlp_width": 16}
+    config = InlineCriticConfig(
+        num_tokens=4, codebook_size=16, num_classes=3, generator=generator.fingerprint(), **features
+    )
+    return InlineCriticTask(InlineCritic(config), generator, make_arrays(), InlineCriticObjective(fills=2), seed=3)
+
+
+TASKS = {
+    "generator": generator_task,
+    "critic": critic_task,
+    "critic, temperature of a sampler": lambda: critic_task(temperature=(1.2, 0.5), target="changed"),
+    "inline critic": inline_critic_task,
+}
+
+
+@pytest.fixture(autouse=True)
+def fused_adam_anywhere(monkeypatch):
+    """The stand-in's tensors call themselves meta, for which torch has no fused kernel; the CPU's does the work."""
+    optimizers = sys.modules[torch.optim.Optimizer.__module__]
+    known = optimizers._get_fused_kernels_supported_devices()
+    monkeypatch.setattr(optimizers, "_get_fused_kernels_supported_devices", lambda: [*known, "meta"])
+
+
+def steps_of(task, device, first, last, learner=None):
+    """Train from one step to another. Returns the learner and the losses, which stay on the device."""
+    settings = TrainingSettings(steps=9, accumulation=2)
+    learner = learner or Learner(task, OptimizerSettings(learning_rate=0.01), settings, Ranks(0, 1, device))
+    losses = []
+    for step in range(first, last):
+        losses.append(learner.backward(ROWS, step)[0])
+        learner.update(step, step / 9)
+    return learner, losses
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_step_does_not_wait(name):
+    torch.manual_seed(0)
+    plain, expected = steps_of(TASKS[name](), torch.device("cpu"), 0, 3)
+    torch.manual_seed(0)
+    task = TASKS[name]()
+    with StandInGpu() as gpu:
+        learner, losses = steps_of(task, gpu.device, 0, 1)
+        gpu.waits.clear()
+        _, more = steps_of(task, gpu.device, 1, 3, learner)
+        assert gpu.waits == []
+        for found, same in zip([*losses, *more], expected, strict=True):
+            assert found.device == gpu.device
+            torch.testing.assert_close(found.cpu(), same, rtol=1e-4, atol=1e-5)
+        for key, value in learner.gathered().items():
+            torch.testing.assert_close(value, plain.state[key].detach(), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_validation_has_the_same_numbers(name):
+    task = TASKS[name]()
+    expected = task.validate(task.model.eval(), torch.arange(40))
+    with StandInGpu() as gpu:
+        task.to(gpu.device)
+        assert task.validate(task.model, torch.arange(40)) == pytest.approx(expected, rel=1e-4)
