@@ -232,7 +232,7 @@ def test_every_command_takes_it(run, tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("factory", "message"),
     [
-        ("own_model_of_the_test:alone", "returned a generator alone; return (generator, tokenizer), which images need"),
+        ("own_model_of_the_test:alone", "returned only a generator; return (generator, tokenizer), which images need"),
         (
             "own_model_of_the_test:unsized",
             ": the generator has no attribute num_tokens; pass num_tokens= to as_generator",
@@ -309,7 +309,7 @@ def test_what_is_wrong_with_the_rest_is_one_line(run, tmp_path, capsys):
             "images.npz",
         ): "--out is missing; give a folder for the trials of a module:factory",
         ("tune", "fashion-mnist", "--out", "x"): "--out is x, and the trials of a model folder are written to it",
-        ("tokenize", "own_model_of_the_test:alone", "images.npz", "--out", out): "returned a generator alone",
+        ("tokenize", "own_model_of_the_test:alone", "images.npz", "--out", out): "returned only a generator",
         ("train", "classifier", "fashion-mnist", "--data", "images.npz", "--run", out): "holds images without classes",
     }
     for arguments, message in cases.items():

@@ -140,7 +140,7 @@ def _generator_origin(ours: str, shape: tuple[int, ...]) -> Origin:
 
 
 def _tokenizer_name(ours: str, levels: int) -> str:
-    """Return the authors' name of a tensor. Their decoder numbers levels in order of execution, ours does not."""
+    """Return the authors' name of a tensor. Decoder levels are numbered in order of execution, ours from the finest."""
     part, place, *rest = ours.split(".")
     if place == "mid":
         return ".".join([part, "mid.res_blocks", *rest])
