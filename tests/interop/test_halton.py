@@ -238,7 +238,9 @@ def refusal(**given: object) -> str:
 
 def test_heads_that_do_not_fit_are_refused_with_those_that_do() -> None:
     message = refusal(heads=None)
-    assert "generator.pth does not contain the number of heads; give --heads with one of 1, 2, 4, 8, 16, 32, 64" in message
+    assert (
+        "generator.pth does not contain the number of heads; give --heads with one of 1, 2, 4, 8, 16, 32, 64" in message
+    )
     assert "--heads is 3, which does not fit" in refusal(heads=3)
     assert "--heads is 0, which does not fit" in refusal(heads=0)
     assert refusal(generator=FOLDER / "generator_odd_heads.pth", heads=2).endswith("give --heads with one of 3, 9, 27")

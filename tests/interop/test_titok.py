@@ -395,7 +395,9 @@ def test_missing_and_extra_arrays_of_a_tokenizer_are_listed(tmp_path: Path) -> N
 
 def test_files_of_another_kind_and_cut_short_are_named(tmp_path: Path) -> None:
     generator, tokenizer = saved(tmp_path, "g", files.bert_file()), saved(tmp_path, "t", files.tokenizer_file())
-    says(r"t.safetensors is not a TiTok generator: it has neither model.lm_head.weight nor", import_generator, tokenizer)
+    says(
+        r"t.safetensors is not a TiTok generator: it has neither model.lm_head.weight nor", import_generator, tokenizer
+    )
     says(r"g.safetensors is not a checkpoint of this kind: it has no array latent_tokens", import_tokenizer, generator)
     for name, whole in (("cut.safetensors", generator), ("cut.bin", FOLDER / "generator_vit.bin")):
         cut = tmp_path / name

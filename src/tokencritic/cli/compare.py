@@ -11,8 +11,8 @@ def main(arguments: list[str]) -> None:
     parser = make_parser(
         "compare",
         "Evaluate MaskGIT at T and 2T steps, and at T steps Token-Critic, the inline critic, random re-masking "
-        "(the control), refinement and, with --candidates, rejection. Reports metrics with standard deviation, NFE and cost. "
-        "Uses the settings that `tune` found.",
+        "(the control), refinement and, with --candidates, rejection. Reports metrics with standard deviation, "
+        "NFE and cost. Uses the settings that `tune` found.",
         "MODEL [OPTIONS]",
     )
     group = parser.add_argument_group("what is compared")

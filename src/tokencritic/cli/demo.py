@@ -14,8 +14,8 @@ _SHOWN = 6  # images in the animation and in the refinement
 def main(arguments: list[str]) -> None:
     parser = make_parser(
         "demo",
-        "Sample with MaskGIT and with a critic, from the same seeds and at the same cost. Show how the images form, and "
-        "refine MaskGIT's images. Takes less than a minute.",
+        "Sample with MaskGIT and with a critic, from the same seeds and at the same cost. Show how the images form, "
+        "and refine MaskGIT's images. Takes less than a minute.",
         "[MODEL] [OPTIONS]",
     )
     add_model(parser, nargs="?", default="fashion-mnist", help=f"{MODEL_HELP}; it needs a critic")

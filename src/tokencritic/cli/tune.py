@@ -56,7 +56,8 @@ def _parse(arguments: list[str]) -> Namespace:
     parser = make_parser(
         "tune",
         "Tune temperature, selection noise, critic window and guidance for the lowest FID, and make the best settings "
-        "the model's defaults. The first trial uses the model's settings, changed by flags. Rerun the command to resume.",
+        "the model's defaults. The first trial uses the model's settings, changed by flags. Rerun the command "
+        "to resume.",
         "MODEL [OPTIONS]",
     )
     group = parser.add_argument_group("model and trials")
