@@ -282,7 +282,7 @@ def test_what_the_model_cannot_be_is_refused(tmp_path: Path) -> None:
     query = changed(tmp_path, transformer__layers__0__attn__wq__weight=torch.zeros(5, 12))
     assert "of shape (5, 12), which fits no number of heads" in refusal(generator=query, heads=2)
     row = changed(tmp_path, pos_emb__weight=torch.zeros(8, 12))
-    assert "is for 8 tokens, which make no square image" in refusal(generator=row, heads=2)
+    assert "has 8 tokens per image; expected a square number" in refusal(generator=row, heads=2)
 
 
 def test_a_tokenizer_of_another_generator_is_refused(tmp_path: Path) -> None:

@@ -338,7 +338,7 @@ def test_a_pair_that_does_not_belong_together_is_named(tmp_path: Path) -> None:
         read,
         pair(tmp_path, tokens=8),
     )
-    says(r"is for 21 codes, and the tokenizer .* has 20", read, pair(tmp_path, codes=21))
+    says(r"has 21 codes, and the tokenizer .* has 20", read, pair(tmp_path, codes=21))
 
 
 @pytest.mark.parametrize(
