@@ -226,13 +226,13 @@ def test_every_command_takes_it(run, tmp_path, monkeypatch, capsys):
     assert call("sweep", *own, "--num", 30, "--steps", 2, "--out", tmp_path / "sweep") == 0
     assert call("tune", *own, "--nfe", 4, "--budget", 60, "--first", 30, "--out", tmp_path / "tuned") == 0
     assert names(tmp_path / "tuned") == ["tuning-critic-4.json"]
-    assert "these are the defaults" not in capsys.readouterr().out
+    assert "these are now the defaults" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("factory", "message"),
     [
-        ("own_model_of_the_test:alone", "returned only a generator; return (generator, tokenizer), which images need"),
+        ("own_model_of_the_test:alone", "returned only a generator; expected (generator, tokenizer) to make images"),
         (
             "own_model_of_the_test:unsized",
             ": the generator has no attribute num_tokens; pass num_tokens= to as_generator",

@@ -263,7 +263,7 @@ def test_what_is_wrong_with_the_files_is_one_line(refused, files):
 def test_a_folder_that_is_not_ours_is_not_written_to(refused, files, tmp_path, pipe, monkeypatch):
     flags = ("maskgit", "--generator", GENERATOR, "--tokenizer", TOKENIZER)
     assert "which is a file; expected a folder" in refused(*flags, out=files / "names.txt")
-    assert "which holds other files; choose a new folder or an empty one" in refused(*flags, out=files)
+    assert "which holds other files; choose a new or empty folder" in refused(*flags, out=files)
     pipe.save_pretrained(tmp_path / "model")
     assert "a model that has a classifier already; choose another" in refused(*flags, out=tmp_path / "model")
     monkeypatch.setattr("os.access", lambda *_: False)
