@@ -308,7 +308,7 @@ def test_what_is_wrong_with_the_rest_is_one_line(run, tmp_path, capsys):
             "--reference",
             "images.npz",
         ): "--out is missing; give a folder for the trials of a module:factory",
-        ("tune", "fashion-mnist", "--out", "x"): "--out is x, and the trials of a model folder are written to it",
+        ("tune", "fashion-mnist", "--out", "x"): "--out is x; the trials of a model folder are written to it",
         ("tokenize", "own_model_of_the_test:alone", "images.npz", "--out", out): "returned only a generator",
         ("train", "classifier", "fashion-mnist", "--data", "images.npz", "--run", out): "holds images without classes",
     }

@@ -151,7 +151,7 @@ def test_what_is_wrong_with_the_files_is_one_line(refused, files):
     generator, tokenizer = ("--generator", GENERATOR), ("--tokenizer", TOKENIZER)
     cases = {
         ("painter", *generator, *tokenizer): "KIND is 'painter'; choose one of maskgit, maskgit-torch, ",
-        ("maskgit", *tokenizer): "--generator is missing; kind maskgit has one",
+        ("maskgit", *tokenizer): "--generator is missing; kind maskgit needs it",
         ("maskgit", *generator): "required",
         ("maskgit", *generator, *tokenizer, "--heads", 0): "--heads is 0; it must be at least 1",
         ("maskgit", *generator, *tokenizer, "--heads", 8): "--heads is 8, and ",
