@@ -408,7 +408,9 @@ def test_a_generator_that_lacks_what_has_no_default_is_refused():
         def forward(self, tokens, labels):
             return torch.zeros(*tokens.shape, 3)
 
-    with pytest.raises(InputError, match=r"the generator, a Shadowed, has no __call__; define it; a torch module lists"):
+    with pytest.raises(
+        InputError, match=r"the generator, a Shadowed, has no __call__; define it; a torch module lists"
+    ):
         as_generator(Shadowed())
 
 

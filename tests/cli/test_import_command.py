@@ -154,7 +154,7 @@ def test_what_is_wrong_with_the_files_is_one_line(refused, files):
         ("maskgit", *tokenizer): "--generator is missing; kind maskgit needs it",
         ("maskgit", *generator): "required",
         ("maskgit", *generator, *tokenizer, "--heads", 0): "--heads is 0; it must be at least 1",
-        ("maskgit", *generator, *tokenizer, "--heads", 8): "--heads is 8, and ",
+        ("maskgit", *generator, *tokenizer, "--heads", 8): "--heads is 8; ",
         ("maskgit", *generator, *tokenizer, "--image_size", 8): "--image_size is 8, and kind maskgit does not use it",
         ("tokenizer-maskgit", *generator, *tokenizer): "and kind tokenizer-maskgit does not use it; leave it out",
         ("maskgit", "--generator", "/no/such", *tokenizer): "--generator /no/such does not exist; expected a file, a",
@@ -265,7 +265,7 @@ def test_a_folder_that_is_not_ours_is_not_written_to(refused, files, tmp_path, p
     assert "which is a file; expected a folder" in refused(*flags, out=files / "names.txt")
     assert "which holds other files; choose a new or empty folder" in refused(*flags, out=files)
     pipe.save_pretrained(tmp_path / "model")
-    assert "a model that has a classifier already; choose another" in refused(*flags, out=tmp_path / "model")
+    assert "a model that already has a classifier; choose another" in refused(*flags, out=tmp_path / "model")
     monkeypatch.setattr("os.access", lambda *_: False)
     assert f"and {tmp_path} cannot be written to" in refused(*flags, out=tmp_path / "a/b")
     monkeypatch.setattr(importing, "import_model", lambda *_: pytest.fail("the work began"))
