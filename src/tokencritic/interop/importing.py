@@ -61,7 +61,7 @@ def _weights_in(flag: str, folder: Path) -> Path:
     files = usual[:1] or [file for file in sorted(folder.iterdir()) if file.suffix in _SUFFIXES and file.is_file()]
     if len(files) != 1:
         found = f"several: {', '.join(file.name for file in files[:3])}" if files else "none"
-        raise InputError(f"{flag} {folder} should hold one file of weights, such as {WEIGHTS}, but has {found}")
+        raise InputError(f"{flag} {folder} should hold one file of weights, such as {WEIGHTS}, and has {found}")
     return files[0]
 
 
