@@ -92,7 +92,7 @@ def test_guidance_is_the_formula_for_every_generator_with_a_null_class():
     assert guided.num_classes == CLASSES
     with pytest.raises(InputError, match=r"guidance is 2\.5 but labels is None"):
         guided(tokens, None)
-    with pytest.raises(InputError, match=r"guidance is 2\.5 but the generator was made without null_class"):
+    with pytest.raises(InputError, match=r"guidance is 2\.5; expected 1 for a generator without null_class"):
         guided_by(TableGenerator(), 2.5)
 
 
@@ -114,7 +114,7 @@ def test_given_tokens_are_all_to_be_judged():
     proposal = Proposal.given(tokens, torch.tensor([1, 0]))
     assert proposal.mask.all()
     assert proposal.seeds.tolist() == [0, 0]
-    with pytest.raises(InputError, match="given, not sampled"):
+    with pytest.raises(InputError, match="only defined for sampled tokens"):
         proposal.confidence()
     late = Proposal.given(tokens, None, torch.tensor([4, 5]), Step(index=3))
     u = uniforms(torch.tensor([4, 5]), 3, Use.SELECT, step=3)
@@ -202,7 +202,7 @@ def test_sizes_are_read_from_attributes_and_must_agree_with_those_given():
 @pytest.mark.parametrize(("mask_id", "first_code"), [(0, 0), (4, 0), (1, 1), (5, 1)])
 def test_a_mask_that_is_one_of_the_codes_is_refused(mask_id, first_code):
     codes = f"{first_code} to {first_code + CODES - 1}"
-    with pytest.raises(InputError, match=f"mask_id is {mask_id}, one of the codes {codes}; pass first_code="):
+    with pytest.raises(InputError, match=f"mask_id is {mask_id}, one of the codes {codes}; check first_code="):
         by_own_ids(mask_id, first_code)
 
 
@@ -357,7 +357,7 @@ def test_an_adapted_part_keeps_its_own_device_and_fingerprint():
     assert part.device == torch.device("meta")
     assert part.fingerprint() == "abc"
     with pytest.raises(
-        InputError, match=r"the function has no fingerprint, .*; make it a torch module, or give it a meth"
+        InputError, match=r"the function has no fingerprint, .*; make it a torch module, or define fingerprint"
     ):
         as_critic(lambda *_: None).fingerprint()
     assert as_critic(lambda *_: None).identity() == "function"
@@ -398,7 +398,7 @@ def test_a_generator_that_lacks_what_has_no_default_is_refused():
         num_tokens, mask_id = 4, 3
 
     with pytest.raises(
-        InputError, match="the generator, a Unsized, has no codebook_size; set it as MaskedGenerator says"
+        InputError, match="the generator, a Unsized, has no codebook_size; set it as MaskedGenerator documents"
     ):
         as_generator(Unsized())
 
@@ -408,7 +408,9 @@ def test_a_generator_that_lacks_what_has_no_default_is_refused():
         def forward(self, tokens, labels):
             return torch.zeros(*tokens.shape, 3)
 
-    with pytest.raises(InputError, match=r"the generator, a Shadowed, has no __call__; define it; a torch module is"):
+    with pytest.raises(
+        InputError, match=r"the generator, a Shadowed, has no __call__; define it; a torch module lists"
+    ):
         as_generator(Shadowed())
 
 

@@ -75,7 +75,7 @@ def test_the_folder_and_a_card_are_uploaded(hub):
     assert 'TokenCriticPipeline.from_pretrained("owner/pets")\npipe("cat")[0].save' in text
     assert "8 x 8 images, 4 tokens of 16 codes, 3 classes" in text
     count = sum(tensor.numel() for tensor in pipe.generator.parameters())
-    assert f"| generator | Generator | {count:,} | fills in hidden tokens |" in text
+    assert f"| generator | Generator | {count:,} | predicts hidden tokens |" in text
     settings = json.loads(re.search(r"```json\n(.*?)```", text, re.DOTALL)[1])
     assert (settings["sampler"], settings["steps"], settings["selection_noise"]) == ("critic", 5, 0.3)
     assert "Licence of the weights: mit." in text

@@ -316,7 +316,7 @@ def test_somebody_elses_generator_fits_in(pipe):
 
     foreign = TokenCriticPipeline(pipe.tokenizer, Foreign(), pipe.critic)
     assert foreign([2], output_type="pt").equal(pipe.tokenizer.decode(torch.full((1, 4), 2)))
-    with pytest.raises(InputError, match=r"guidance is 2\.0 but the generator was made without null_class"):
+    with pytest.raises(InputError, match=r"guidance is 2\.0; expected 1 for a generator without null_class"):
         foreign(1, guidance=2.0)
 
     def plain(masked_tokens, labels):
@@ -441,8 +441,8 @@ def test_a_damaged_folder_is_named(pipe, tmp_path, change, message):
             lambda pipe: no_classes(pipe).sample_tokens(torch.tensor([0])),
             "labels are given and the model has no classes",
         ),
-        (lambda pipe: no_classes(pipe)(candidates=2), "reject_by is classifier, which ranks by the image's class"),
-        (lambda pipe: no_classes(pipe)(guidance=2.0), "guidance is 2.0 but the generator was made without null_class"),
+        (lambda pipe: no_classes(pipe)(candidates=2), "reject_by is classifier, which needs classes"),
+        (lambda pipe: no_classes(pipe)(guidance=2.0), "guidance is 2.0; expected 1 for a generator without null_class"),
         (lambda pipe: TokenCriticPipeline(pipe.tokenizer, lambda *_: None), "generator has no attribute num_tokens"),
         (lambda pipe: TokenCriticPipeline(object(), pipe.generator), "tokenizer, a object, has no encode"),
         (lambda pipe: pipe("3"), "class_labels holds 3"),

@@ -302,7 +302,7 @@ def test_a_folder_is_pushed_as_it_is_with_a_card_of_its_own(runs, folder, tmp_pa
     assert uploaded["owner/model"]["README.md"] == b"my own words"
     cases = {
         (runs / "t", tmp_path / "new", "--push", "owner/other"): "is not a pipeline yet; nothing is pushed",
-        (runs / "t", tmp_path / "never", "--private"): "--licence and --private are for --push",
+        (runs / "t", tmp_path / "never", "--private"): "--licence and --private need --push",
     }
     for arguments, message in cases.items():
         assert call("export", *arguments) == 2

@@ -238,13 +238,13 @@ def test_every_command_takes_it(run, tmp_path, monkeypatch, capsys):
     assert call("sweep", *own, "--num", 30, "--steps", 2, "--out", tmp_path / "sweep") == 0
     assert call("tune", *own, "--nfe", 4, "--budget", 60, "--first", 30, "--out", tmp_path / "tuned") == 0
     assert names(tmp_path / "tuned") == ["tuning-critic-4.json"]
-    assert "these are the defaults" not in capsys.readouterr().out
+    assert "these are now the defaults" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("factory", "message"),
     [
-        ("own_model_of_the_test:alone", "returned a generator alone; return (generator, tokenizer), which images need"),
+        ("own_model_of_the_test:alone", "returned only a generator; expected (generator, tokenizer) to make images"),
         (
             "own_model_of_the_test:unsized",
             ": the generator has no attribute num_tokens; pass num_tokens= to as_generator",
@@ -320,8 +320,8 @@ def test_what_is_wrong_with_the_rest_is_one_line(run, tmp_path, capsys):
             "--reference",
             "images.npz",
         ): "--out is missing; give a folder for the trials of a module:factory",
-        ("tune", "fashion-mnist", "--out", "x"): "--out is x, and the trials of a model folder are written to it",
-        ("tokenize", "own_model_of_the_test:alone", "images.npz", "--out", out): "returned a generator alone",
+        ("tune", "fashion-mnist", "--out", "x"): "--out is x; the trials of a model folder are written to it",
+        ("tokenize", "own_model_of_the_test:alone", "images.npz", "--out", out): "returned only a generator",
         ("train", "classifier", "fashion-mnist", "--data", "images.npz", "--run", out): "holds images without classes",
     }
     for arguments, message in cases.items():

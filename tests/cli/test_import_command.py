@@ -151,12 +151,12 @@ def test_what_is_wrong_with_the_files_is_one_line(refused, files):
     generator, tokenizer = ("--generator", GENERATOR), ("--tokenizer", TOKENIZER)
     cases = {
         ("painter", *generator, *tokenizer): "KIND is 'painter'; choose one of maskgit, maskgit-torch, ",
-        ("maskgit", *tokenizer): "--generator is missing; kind maskgit has one",
+        ("maskgit", *tokenizer): "--generator is missing; kind maskgit needs it",
         ("maskgit", *generator): "required",
         ("maskgit", *generator, *tokenizer, "--heads", 0): "--heads is 0; it must be at least 1",
-        ("maskgit", *generator, *tokenizer, "--heads", 8): "--heads is 8, and ",
-        ("maskgit", *generator, *tokenizer, "--image_size", 8): "--image_size is 8, and kind maskgit has no use for it",
-        ("tokenizer-maskgit", *generator, *tokenizer): "and kind tokenizer-maskgit has no use for it; leave it out",
+        ("maskgit", *generator, *tokenizer, "--heads", 8): "--heads is 8; ",
+        ("maskgit", *generator, *tokenizer, "--image_size", 8): "--image_size is 8; kind maskgit does not use it",
+        ("tokenizer-maskgit", *generator, *tokenizer): "kind tokenizer-maskgit does not use it; omit the flag",
         ("maskgit", "--generator", "/no/such", *tokenizer): "--generator /no/such does not exist; expected a file, a",
         ("maskgit", *generator, "--tokenizer", "nowhere"): "--tokenizer nowhere does not exist; expected a file",
         ("maskgit", "--generator", TOKENIZER, "--tokenizer", GENERATOR): "--generator and --tokenizer are swapped: ",
@@ -263,9 +263,9 @@ def test_what_is_wrong_with_the_files_is_one_line(refused, files):
 def test_a_folder_that_is_not_ours_is_not_written_to(refused, files, tmp_path, pipe, monkeypatch):
     flags = ("maskgit", "--generator", GENERATOR, "--tokenizer", TOKENIZER)
     assert "which is a file; expected a folder" in refused(*flags, out=files / "names.txt")
-    assert "which holds other files; choose a new folder or an empty one" in refused(*flags, out=files)
+    assert "which holds other files; choose a new or empty folder" in refused(*flags, out=files)
     pipe.save_pretrained(tmp_path / "model")
-    assert "a model that has a classifier already; choose another" in refused(*flags, out=tmp_path / "model")
+    assert "a model that already has a classifier; choose another" in refused(*flags, out=tmp_path / "model")
     monkeypatch.setattr("os.access", lambda *_: False)
     assert f"and {tmp_path} cannot be written to" in refused(*flags, out=tmp_path / "a/b")
     monkeypatch.setattr(importing, "import_model", lambda *_: pytest.fail("the work began"))

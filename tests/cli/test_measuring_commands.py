@@ -284,7 +284,9 @@ def test_what_is_tuned_is_what_is_written_to(refused, make_model, tmp_path, monk
     """A bare name means the model inside the package, also beside a folder of that name."""
     shutil.copytree(make_model(), tmp_path / "fashion-mnist")
     monkeypatch.chdir(tmp_path)
-    assert "fashion-mnist is no model folder that can be written to" in refused("tune", "fashion-mnist")
+    assert "fashion-mnist is not a model folder; expected one that can be written to" in refused(
+        "tune", "fashion-mnist"
+    )
 
 
 def test_tune_sets_the_defaults_and_compare_uses_the_evidence(run, make_model, tmp_path):
@@ -360,7 +362,7 @@ def test_bad_input_is_one_line_and_nothing_is_sampled(refused, model, make_model
         ("evaluate", model, *measured, "--seed_sets", 0): "seed_sets is 0",
         ("evaluate", model, *measured, "--refine", 2): "refinement ratio is 2.0",
         ("evaluate", model, *measured, "--refine_settings", "steps=3"): "--refine_settings is given without --refine",
-        ("evaluate", model, *measured, "--guidance", 2): "guidance is 2.0 but the generator was made without",
+        ("evaluate", model, *measured, "--guidance", 2): "guidance is 2.0; expected 1 for a generator without",
         ("evaluate", model, *measured, "--classifier", model): "--classifier is for folders and files of images",
         (
             "evaluate",
@@ -386,13 +388,13 @@ def test_bad_input_is_one_line_and_nothing_is_sampled(refused, model, make_model
         ("sweep", model, *measured, "--steps", "halton=4"): "--steps holds 'halton=4'; --samplers has no halton",
         ("evaluate", model, *measured, "--out", tmp_path): "which is a folder; expected a JSON file",
         ("tune", model, *measured, "--budget", 10, "--first", 40): "budget is 10 images; expected at least 80",
-        ("tune", model, *measured, "--nfe", 0): "nfe is 0; one step of these settings takes 1",
+        ("tune", model, *measured, "--nfe", 0): "nfe is 0; expected at least 1, which one step",
         ("tune", model, *measured, "--budget", 0): "budget is 0 images",
         ("tune", model, *measured, "--steps", 9): "--steps is 9; --nfe fixes the steps of every trial",
-        ("tune", tmp_path / "nowhere", *measured): "is no model folder that can be written to",
+        ("tune", tmp_path / "nowhere", *measured): "is not a model folder; expected one that can be written to",
         ("tune", model, *measured, "--budget", 200, "--first", 20): "20 images are too few for FID",
         ("compare", model, *measured, "--steps", 0): "steps is 0; it must be an integer, at least 1",
-        ("compare", model, *measured, "--nfe", 0): "nfe is 0; one step of these settings takes 1",
+        ("compare", model, *measured, "--nfe", 0): "nfe is 0; expected at least 1, which one step",
         ("compare", model, *measured, "--candidates", 1): "--candidates holds 1; each must be at least 2",
         ("compare", model, *measured, "--candidates", 5, "--nfe", 9): "give one of them",
     }

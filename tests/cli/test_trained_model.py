@@ -133,7 +133,7 @@ def test_packing_refuses_what_is_not_the_models(place, tmp_path, capsys):
     assert main(["pack", str(place / "model")]) == 2
     assert "--tokens and --reference are both missing" in capsys.readouterr().err
     assert main(["pack", str(tmp_path / "none"), "--tokens", str(place / "tokens")]) == 2
-    assert "is no folder" in capsys.readouterr().err
+    assert "is not a folder" in capsys.readouterr().err
     assert main(["pack", str(place / "model"), "--tokens", str(place / "t")]) == 2
     assert "has no tokens.json" in capsys.readouterr().err
     assert not (place / "model/tokens.npz").exists()

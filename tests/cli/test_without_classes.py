@@ -103,8 +103,8 @@ def test_what_needs_classes_says_so(place, tmp_path, capsys):
     classifier = ("train", "classifier", "fashion-mnist", "--data", place / "images")
     cases = {
         ("sample", place / "model", "--classes", 1): "--classes is ['1'], and the model has no classes; leave it out",
-        ("sample", place / "model", "--guidance", 2): "guidance is 2.0 but the generator was made without null_class",
-        ("sample", place / "model", "--candidates", 2): "reject_by is classifier, which ranks by the image's class",
+        ("sample", place / "model", "--guidance", 2): "guidance is 2.0; expected 1 for a generator without null_class",
+        ("sample", place / "model", "--candidates", 2): "reject_by is classifier, which needs classes",
         ("evaluate", place / "model", "--metrics", "accuracy", "--reference", place / "images", "--features", "classifier",
          "--few_samples", "--num", 4): "metrics holds accuracy, which needs the images' labels",
         (*critic, "--run", tmp_path / "no"): "the generator's num_classes is 3; expected 0, as in the tokens",

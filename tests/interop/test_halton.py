@@ -238,7 +238,9 @@ def refusal(**given: object) -> str:
 
 def test_heads_that_do_not_fit_are_refused_with_those_that_do() -> None:
     message = refusal(heads=None)
-    assert "generator.pth does not tell the number of heads; give --heads with one of 1, 2, 4, 8, 16, 32, 64" in message
+    assert (
+        "generator.pth does not contain the number of heads; give --heads with one of 1, 2, 4, 8, 16, 32, 64" in message
+    )
     assert "--heads is 3, which does not fit" in refusal(heads=3)
     assert "--heads is 0, which does not fit" in refusal(heads=0)
     assert refusal(generator=FOLDER / "generator_odd_heads.pth", heads=2).endswith("give --heads with one of 3, 9, 27")
@@ -278,15 +280,15 @@ def test_what_the_model_cannot_be_is_refused(tmp_path: Path) -> None:
     untied = changed(tmp_path, head__weight=torch.zeros(97, 12))
     assert "head.weight that differs from tok_emb.weight" in refusal(generator=untied, heads=2)
     query = changed(tmp_path, transformer__layers__0__attn__wq__weight=torch.zeros(5, 12))
-    assert "of shape (5, 12), which no number of heads gives" in refusal(generator=query, heads=2)
+    assert "of shape (5, 12), which fits no number of heads" in refusal(generator=query, heads=2)
     row = changed(tmp_path, pos_emb__weight=torch.zeros(8, 12))
-    assert "is for 8 tokens, which make no square image" in refusal(generator=row, heads=2)
+    assert "has 8 tokens per image; expected a square number" in refusal(generator=row, heads=2)
 
 
 def test_a_tokenizer_of_another_generator_is_refused(tmp_path: Path) -> None:
     torch.save({"model": random_tokenizer((1, 1), 1, 30, 4, 8)}, tmp_path / "t.pt")
     message = refusal(tokenizer=tmp_path / "t.pt")
-    assert "is for 96 codes, but the tokenizer" in message
+    assert "has 96 codes, but the tokenizer" in message
     assert "t.pt has 30; give the tokenizer it was trained with" in message
 
 

@@ -124,7 +124,7 @@ def test_the_settings_are_the_official_ones(found: Imported) -> None:
 
 
 def test_heads_must_be_given_where_the_width_is_not_the_published_one(sources: Sources) -> None:
-    with pytest.raises(InputError, match=r"--heads is missing: .*maskgit\.ckpt of width 64 does not tell the heads"):
+    with pytest.raises(InputError, match=r"--heads is missing; .*maskgit\.ckpt of width 64 does not contain"):
         read(Sources(sources.generator, sources.tokenizer))
     with pytest.raises(InputError, match=r"maskgit\.ckpt: width is 64; it must be a multiple of heads, 5"):
         read(Sources(sources.generator, sources.tokenizer, heads=5))

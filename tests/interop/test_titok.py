@@ -322,7 +322,7 @@ def says(message: str, call: Any, *given: Any, **options: Any) -> None:
 def test_heads_that_are_missing_or_wrong_are_asked_for(tmp_path: Path) -> None:
     file = saved(tmp_path, "g", files.bert_file(width=96))
     says(
-        r"--heads is missing: .*g.safetensors does not tell.*width is 96: give one of 1, 2, 3, 4, 6$",
+        r"--heads is missing; .*g.safetensors does not contain.*width is 96: give one of 1, 2, 3, 4, 6$",
         import_generator,
         file,
     )
@@ -334,11 +334,11 @@ def test_heads_that_are_missing_or_wrong_are_asked_for(tmp_path: Path) -> None:
 
 def test_a_pair_that_does_not_belong_together_is_named(tmp_path: Path) -> None:
     says(
-        r"generator.safetensors is for 8 tokens, and the tokenizer .* has 9; give the two",
+        r"generator.safetensors has 8 tokens, and the tokenizer .* has 9; expected",
         read,
         pair(tmp_path, tokens=8),
     )
-    says(r"is for 21 codes, and the tokenizer .* has 20", read, pair(tmp_path, codes=21))
+    says(r"has 21 codes, and the tokenizer .* has 20", read, pair(tmp_path, codes=21))
 
 
 @pytest.mark.parametrize(
@@ -352,7 +352,7 @@ def test_a_pair_that_does_not_belong_together_is_named(tmp_path: Path) -> None:
 )
 def test_variants_of_another_layout_are_refused(tmp_path: Path, key: str, value: Any, shown: str) -> None:
     sources = replace(pair(tmp_path), config={"model": {"vq_model": {key: value}}})
-    says(f"tokenizer.safetensors is a TiTok tokenizer with {shown}, of another layout; TiTok-L-32, B-64", read, sources)
+    says(f"tokenizer.safetensors is a TiTok tokenizer with {shown}; TiTok-L-32, B-64", read, sources)
 
 
 def test_variants_are_also_told_by_missing_tensors(tmp_path: Path) -> None:
@@ -395,7 +395,9 @@ def test_missing_and_extra_arrays_of_a_tokenizer_are_listed(tmp_path: Path) -> N
 
 def test_files_of_another_kind_and_cut_short_are_named(tmp_path: Path) -> None:
     generator, tokenizer = saved(tmp_path, "g", files.bert_file()), saved(tmp_path, "t", files.tokenizer_file())
-    says(r"t.safetensors is no TiTok generator: it has neither model.lm_head.weight nor", import_generator, tokenizer)
+    says(
+        r"t.safetensors is not a TiTok generator: it has neither model.lm_head.weight nor", import_generator, tokenizer
+    )
     says(r"g.safetensors is not a checkpoint of this kind: it has no array latent_tokens", import_tokenizer, generator)
     for name, whole in (("cut.safetensors", generator), ("cut.bin", FOLDER / "generator_vit.bin")):
         cut = tmp_path / name

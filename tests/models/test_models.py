@@ -107,7 +107,7 @@ def test_guidance_extrapolates_from_the_null_class_in_one_call():
     assert guided.allclose(without + 2.5 * (with_class - without), atol=1e-4)
     assert guided_by(generator, 2.5).logits_at(masked, labels, mask).allclose(guided[mask], atol=1e-4)
     assert guided_by(generator, 1.0) is generator
-    with pytest.raises(InputError, match=r"guidance is 2.0 but .* null_class"):
+    with pytest.raises(InputError, match=r"guidance is 2.0; .* null_class"):
         guided_by(Generator(TINY), 2.0)
     with pytest.raises(InputError, match=r"guidance is 2.5 but labels is None"):
         guided_by(generator, 2.5)(masked, None)
@@ -207,7 +207,7 @@ def test_a_critic_from_a_generator_starts_as_its_trunk():
     for layers, message in ((0, "layers is 0; expected 1 to 3"), (4, "layers is 4; expected 1 to 3")):
         with pytest.raises(InputError, match=message):
             generator.start_critic(layers=layers)
-    with pytest.raises(InputError, match="width must stay"):
+    with pytest.raises(InputError, match="width must be the generator's"):
         generator.start_critic(width=8)
 
 

@@ -179,7 +179,7 @@ def test_a_head_for_another_generator_is_refused():
     narrow = InlineCritic(
         InlineCriticConfig(**HEAD_SIZES | {"feature_width": 8}, width=8, layers=1, heads=1, mlp_width=8)
     )
-    with pytest.raises(InputError, match=r"reads 3 features of width 8; the generator's: \(3, 32\)"):
+    with pytest.raises(InputError, match=r"has 3 features of width 32; expected 3 features of width 8"):
         sample(GENERATOR, InlineScorer(narrow), [0])
     for quota in (-0.1, 1.5, float("nan")):
         with pytest.raises(InputError, match=r"remask_quota is .*; it must lie in \[0, 1\]"):

@@ -340,7 +340,7 @@ def test_images_are_not_resampled_by_the_noise_that_sampled_them(again):
 
 
 def test_refinement_by_confidence_is_refused():
-    with pytest.raises(InputError, match="given, not sampled"):
+    with pytest.raises(InputError, match="only defined for sampled tokens"):
         refine(GENERATOR, ConfidenceScorer(), torch.zeros(1, 16, dtype=torch.int64), [0])
 
 

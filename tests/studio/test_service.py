@@ -243,7 +243,7 @@ BAD = {
     "remask_quota is 2; expected a number from 0 to 1": {"remask_quota": 2},
     "remask_noise is -1; expected a number from 0 to 1000": {"remask_noise": -1},
     "temperature is None; expected a number from 0 to 100": {"temperature": [None, 1]},
-    "guidance is 2.0 but the generator was made without null_class": {"guidance": 2},
+    "guidance is 2.0; expected 1 for a generator without null_class": {"guidance": 2},
     "sampler is 'best'; choose one of": {"sampler": "best"},
     "sampler is ['critic']; expected a word": {"sampler": ["critic"]},
     "'passes' is not known": {"passes": 2},

@@ -1,4 +1,4 @@
-"""`token-critic compare`: the paper's tables for a model."""
+"""`token-critic compare`: compute the paper's tables for a model."""
 
 from pathlib import Path
 
@@ -10,20 +10,21 @@ from tokencritic.errors import InputError
 def main(arguments: list[str]) -> None:
     parser = make_parser(
         "compare",
-        "MaskGIT at T and 2T steps, and at T Token-Critic, the inline critic, the control (random re-masking), refinement and, "
-        "if asked for, rejection, each with NFE, cost and standard deviations. Settings are those that `tune` found.",
+        "Evaluate MaskGIT at T and 2T steps, and at T steps Token-Critic, the inline critic, random re-masking "
+        "(the control), refinement and, with --candidates, rejection. Reports metrics with standard deviation, "
+        "NFE and cost. Uses the settings that `tune` found.",
         "MODEL [OPTIONS]",
     )
     group = parser.add_argument_group("what is compared")
     add_model(group)
-    group.add_argument("--steps", type=int, default=18, metavar="T", help="T")
-    text = "instead: the samplers at each of these numbers of network evaluations per image"
+    group.add_argument("--steps", type=int, default=18, metavar="T", help="number of steps T")
+    text = "compare the samplers at these numbers of network evaluations per image instead"
     group.add_argument("--nfe", type=int, nargs="+", default=[], metavar="N", help=text)
-    text = "instead: the samplers at each of these costs, in FLOPs of one generator evaluation"
+    text = "compare the samplers at these costs instead, in FLOPs of one generator evaluation"
     group.add_argument("--cost", type=float, nargs="+", default=[], metavar="X", help=text)
-    text = "of rejection; the paper: 5 10"
+    text = "also evaluate rejection with these numbers of candidates; 5 10 in the paper"
     group.add_argument("--candidates", type=int, nargs="+", default=[], metavar="N", help=text)
-    group.add_argument("--out", metavar="FOLDER", help="a folder for comparison.json and comparison.md")
+    group.add_argument("--out", metavar="FOLDER", help="folder for comparison.json and comparison.md")
     add_measuring(parser, num=10_000)
     given = parse(parser, arguments)
     if min(given.candidates, default=2) < 2:

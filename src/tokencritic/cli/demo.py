@@ -1,4 +1,4 @@
-"""`token-critic demo`: what the critic does, in pictures, on a bundled model."""
+"""`token-critic demo`: show what the critic does, in pictures, on a bundled model."""
 
 import sys
 import time
@@ -22,13 +22,13 @@ _SHOWN = 6  # images in the animation and in the refinement
 def main(arguments: list[str]) -> None:
     parser = make_parser(
         "demo",
-        "MaskGIT and the samplers with a critic from the same seeds and at the same cost, how their images form, and MaskGIT's "
-        "images refined. Takes less than a minute.",
+        "Sample with MaskGIT and with a critic, from the same seeds and at the same cost. Show how the images form, "
+        "and refine MaskGIT's images. Takes less than a minute.",
         "[MODEL] [OPTIONS]",
     )
     add_model(parser, nargs="?", default="fashion-mnist", help=f"{MODEL_HELP}; it needs a critic")
-    parser.add_argument("--rows", type=int, default=4, help="images of each class that are shown")
-    parser.add_argument("--num", type=int, default=400, metavar="N", help="images of each sampler that are classified")
+    parser.add_argument("--rows", type=int, default=4, help="images per class to show")
+    parser.add_argument("--num", type=int, default=400, metavar="N", help="images per sampler to classify")
     add_work(parser, "out/demo")
     given = parse(parser, arguments)
     check_positive(given, "rows", "num", "batch_size")

@@ -1,4 +1,4 @@
-"""`token-critic diagnose`: why and where a model's critic helps."""
+"""`token-critic diagnose`: analyse why and where a model's critic helps."""
 
 import dataclasses
 from pathlib import Path
@@ -68,22 +68,22 @@ def _parse(arguments: list[str]) -> Namespace:
 
     parser = make_parser(
         "diagnose",
-        "Why and where the critic helps. On held-out images, partly resampled: its scores, its AUC beside that of the "
-        "generator's confidence, and its calibration. While sampling, with the critic and as MaskGIT unless --sampler "
-        "names one: how often tokens are re-masked, and what they are resampled to.",
+        "Analyse why and where the critic helps. On partly resampled held-out images: the critic's scores, AUC and "
+        "calibration, and the AUC of the generator's confidence. During sampling, with the critic and with MaskGIT "
+        "unless --sampler names one: how often tokens are re-masked, and how they change.",
         "MODEL [OPTIONS]",
     )
     add_model(parser)
     text = "tokens that `tokenize` wrote, or a model that includes some, by default MODEL"
     parser.add_argument("--data", metavar="FOLDER", help=text)
-    text = "held-out images at most, and images to sample"
+    text = "number of images to sample, and maximum number of held-out images"
     parser.add_argument("--num", type=int, default=2000, metavar="N", help=text)
-    text = "the share that training held out, to diagnose on; 1 for tokens that it never saw, such as a test set's"
+    text = "share of tokens that training held out; 1 for tokens that training never saw, such as a test set"
     parser.add_argument("--held_out", type=float, default=TrainingSettings().held_out, metavar="X", help=text)
-    text = "at which held-out images are filled in, as in the critic's training: one number, or a start and an end"
+    text = "temperature at which held-out images are filled in, as in training: one number, or a start and an end"
     parser.add_argument("--proposal_temperature", type=float, nargs="+", default=[1.0], metavar="X", help=text)
-    given = parse_work(parser, arguments, "out/diagnosis", "of masks and samples; sampled image i has seed + i")
-    if Path(given.out).is_file():  # raised before the work, not after it
+    given = parse_work(parser, arguments, "out/diagnosis", "seed of masks and samples; sampled image i has seed + i")
+    if Path(given.out).is_file():  # checked before the work starts
         raise InputError(f"--out is {given.out}, which is a file; expected a folder")
     if given.candidates is not None and given.candidates > 1:
         raise InputError(f"--candidates is {given.candidates}; only images made without rejection can be diagnosed")

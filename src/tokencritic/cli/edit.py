@@ -1,4 +1,4 @@
-"""`token-critic edit`: part of an image resampled, and the rest frozen."""
+"""`token-critic edit`: resample part of an image and freeze the rest."""
 
 from pathlib import Path
 
@@ -33,7 +33,7 @@ def main(arguments: list[str]) -> None:
     if not region.any():
         raise InputError("there is nothing to sample; give a --region, or move the image with --shift")
     resampled = tokens_touched(region, tokenizer)
-    # The classifier is asked about the image as it was given, whole.
+    # The classifier sees the original image, not the moved one.
     asked = given.classes is None and pipe.generator.num_classes > 1
     labels = pipe.labels_of(pipe.encode(image), given.classes, called="--classes")
     if labels is not None and len(labels) == 1:
@@ -62,28 +62,28 @@ def main(arguments: list[str]) -> None:
 def _parse(arguments: list[str]) -> Namespace:
     parser = make_parser(
         "edit",
-        "Resample parts of an image, several times, and freeze the rest: fill in, replace, or, with --shift, extend it beyond "
-        "the edge. Positions are pixels of the image as the model sees it: the middle square at the model's size. "
-        "Every token that a region touches is resampled. Writes each result and before_after.png.",
+        "Resample parts of an image, several times, and freeze the rest: fill in, replace, or extend the image with "
+        "--shift. Positions are pixels of the centre square at the model's size. Every token that a region touches is "
+        "resampled. Writes each result and before_after.png.",
         "MODEL IMAGE [OPTIONS]",
     )
     add_model(parser)
-    parser.add_argument("image", help="an image file; the middle square is resized to the model's size")
-    text = "a box to resample, without its right column and bottom row; may be given several times"
+    parser.add_argument("image", help="image file; the centre square is resized to the model's size")
+    text = "box to resample, without its right column and bottom row; may be repeated"
     parser.add_argument("--region", action="append", metavar="LEFT,TOP,RIGHT,BOTTOM", help=text)
-    text = "move the image right and down, or by negative numbers left and up, and sample what becomes empty"
+    text = "move the image right and down (negative: left and up) and sample the empty part"
     parser.add_argument("--shift", default="0,0", metavar="DX,DY", help=text)
-    text = "a number or name, one for all results or one for each; the classifier decides by default"
+    text = "number or name, one for all results or one for each; by default the classifier's"
     parser.add_argument("--classes", nargs="+", metavar="C", help=text)
-    parser.add_argument("--num", type=int, default=4, help="how many results")
-    if "--shift" in arguments[:-1]:  # as `--shift=-8,0`: a parser would take the number for a flag
+    parser.add_argument("--num", type=int, default=4, help="number of results")
+    if "--shift" in arguments[:-1]:  # joined to `--shift=-8,0`, because the parser reads -8,0 as a flag
         at = arguments.index("--shift")
         arguments = [*arguments[:at], "=".join(arguments[at : at + 2]), *arguments[at + 2 :]]
     return parse_work(parser, arguments, "out/edited", seed="result i has seed + i")
 
 
 def _whole_numbers(flag: str, text: str, form: str) -> tuple[int, ...]:
-    """ "2,3" -> (2, 3), as many as the form has."""
+    """Parse whole numbers such as "2,3", as many as the form has."""
     try:
         numbers = tuple(int(part) for part in text.split(","))
     except ValueError:

@@ -1,4 +1,4 @@
-"""`token-critic export`: the model of a training run as a part of a pipeline folder."""
+"""`token-critic export`: export the model of a training run to a model folder."""
 
 from pathlib import Path
 
@@ -9,22 +9,22 @@ from tokencritic.errors import InputError
 def main(arguments: list[str]) -> None:
     parser = make_parser(
         "export",
-        "Put the averaged model of a run into a pipeline folder, beside the parts that are there. Start with the tokenizer.",
+        "Write the averaged model of a run to a model folder, as one of its parts. Export the tokenizer first.",
         "RUN FOLDER [OPTIONS]",
     )
     parser.add_argument("run", help="the folder of the run")
-    parser.add_argument("folder", help="the pipeline folder; it is made if there is none")
-    parser.add_argument("--half", action="store_true", help="write float16 weights; a tokenizer's stay float32")
-    text = "the checkpoint of the lowest validation loss instead of the last weights"
+    parser.add_argument("folder", help="the model folder, created if needed")
+    parser.add_argument("--half", action="store_true", help="write float16 weights; tokenizers stay float32")
+    text = "export the checkpoint with the lowest validation loss instead of the last"
     parser.add_argument("--best", action="store_true", help=text)
-    text = "upload the whole folder to the Hub too, with a model card if it has none; needs `hf auth login`"
+    text = "also upload the folder to the Hub, with a model card if it has none; needs `hf auth login`"
     parser.add_argument("--push", metavar="REPO_ID", help=text)
     text = "with --push: the Hub's name for the licence of the weights, such as mit"
     parser.add_argument("--licence", default="unknown", metavar="NAME", help=text)
-    parser.add_argument("--private", action="store_true", help="with --push: make the repository private, if it is new")
+    parser.add_argument("--private", action="store_true", help="with --push: create a private repository")
     given = parse(parser, arguments)
     if given.push is None and (given.private or given.licence != "unknown"):
-        raise InputError("--licence and --private are for --push; give it too, or leave them out")
+        raise InputError("--licence and --private need --push; give it too, or omit them")
 
     from tokencritic.export import export
     from tokencritic.hub import model_card, push_folder

@@ -1,7 +1,7 @@
-"""`package.module:factory` in place of a model: a function of the user's own, without arguments, that makes one.
+"""`package.module:factory` instead of a model: a user's function without arguments that returns a model.
 
-It returns a generator by the contract, or something that `as_generator` can make whole; or a pair (generator, tokenizer); or a
-`TokenCriticPipeline`. The user's code is run: only who types the command line names a factory.
+It returns a generator that `as_generator` accepts, a pair (generator, tokenizer), or a `TokenCriticPipeline`. This runs
+the user's code, so factories are only accepted on the command line.
 """
 
 import importlib
@@ -23,12 +23,12 @@ _EXPECTED = "a MaskedGenerator, a callable with the sizes of one, (generator, to
 
 
 def is_factory(place: str) -> bool:
-    """Whether a model is given as `package.module:factory`. No Hub id has a colon in it."""
+    """Return True if a model is given as `package.module:factory`. Hub ids contain no colon."""
     return _FORM.fullmatch(place) is not None
 
 
 def parts_of(place: str, called: str) -> "tuple[MaskedGenerator, ImageTokenizer | None]":
-    """The generator that a factory makes, and its tokenizer if it makes one. called: what an error calls the factory."""
+    """Return the generator of a factory, and its tokenizer or None. called: the factory's name in error messages."""
     from tokencritic.pipeline import TokenCriticPipeline
 
     made = _parts(_call(place, called), called)
@@ -36,7 +36,7 @@ def parts_of(place: str, called: str) -> "tuple[MaskedGenerator, ImageTokenizer 
 
 
 def pipeline_of(place: str) -> "TokenCriticPipeline":
-    """The pipeline that a factory makes, or that its generator and tokenizer are."""
+    """Return the pipeline of a factory, or one made of its generator and tokenizer."""
     from tokencritic.pipeline import TokenCriticPipeline
 
     made = _parts(_call(place, place), place)
@@ -44,7 +44,7 @@ def pipeline_of(place: str) -> "TokenCriticPipeline":
         return made
     generator, tokenizer = made
     if tokenizer is None:
-        raise InputError(f"{place} returned a generator alone; return (generator, tokenizer), which images need")
+        raise InputError(f"{place} returned only a generator; expected (generator, tokenizer) to make images")
     try:
         return TokenCriticPipeline(tokenizer, generator)
     except InputError as error:
@@ -52,7 +52,7 @@ def pipeline_of(place: str) -> "TokenCriticPipeline":
 
 
 def _parts(made: Any, called: str) -> "TokenCriticPipeline | tuple[MaskedGenerator, ImageTokenizer | None]":
-    """What a factory returned, made whole; or an error that says what is missing."""
+    """Adapt the result of a factory to the contracts."""
     from tokencritic.adapters import as_generator, as_tokenizer
     from tokencritic.pipeline import TokenCriticPipeline
 
@@ -71,7 +71,7 @@ def _parts(made: Any, called: str) -> "TokenCriticPipeline | tuple[MaskedGenerat
 
 
 def _call(place: str, called: str) -> Any:
-    """Import the module, also one of the current folder, find the factory and call it."""
+    """Import the module, also from the current folder, and call the factory."""
     name, _, path = place.partition(":")
     here = str(Path.cwd())
     if here not in sys.path:
@@ -100,7 +100,7 @@ def _call(place: str, called: str) -> Any:
 
 
 def _failed(called: str, what: str, error: BaseException) -> InputError:
-    """What the user's own code raised, and where, in one line."""
+    """Return an InputError that describes an error of the user's code and its place in one line."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     reason = " ".join(str(error).split()) or "without a message"
     return InputError(f"{called}: {what} raised {type(error).__name__}: {reason} ({last.filename}, line {last.lineno})")

@@ -1,4 +1,4 @@
-"""`token-critic import`: published checkpoints as a model folder of ours. No module can have the command's own name."""
+"""`token-critic import`: import published checkpoints to a model folder. `import` cannot be the name of a module."""
 
 import os
 from pathlib import Path
@@ -31,21 +31,21 @@ def main(arguments: list[str]) -> None:
 def _parse(arguments: list[str]) -> Namespace:
     parser = make_parser(
         "import",
-        "Read published checkpoints and write a model folder. A PATH is a file of weights, a folder with a config.json beside "
-        "them, or a Hub id: owner/name, or owner/name/file.",
+        "Read published checkpoints and write a model folder. A PATH is a file of weights, a folder with weights and "
+        "config.json, or a Hub id: owner/name, or owner/name/file.",
         "KIND --generator PATH --tokenizer PATH --out FOLDER [OPTIONS]",
     )
     kinds = "; ".join(f"{kind}: {title}" for kind, title in (GENERATORS | TOKENIZERS).items())
-    parser.add_argument("kind", metavar="KIND", help=f"what the files are of. {kinds}")
+    parser.add_argument("kind", metavar="KIND", help=f"kind of the checkpoints. {kinds}")
     parser.add_argument("--generator", metavar="PATH", help="the generator's weights")
     parser.add_argument("--tokenizer", metavar="PATH", required=True, help="the tokenizer's weights")
     parser.add_argument("--out", metavar="FOLDER", required=True, help="the folder to write")
-    text = "of the generator's attention, where neither the files nor their published size tell"
+    text = "attention heads of the generator, if files and published sizes do not determine them"
     parser.add_argument("--heads", type=int, metavar="N", help=text)
-    text = "the authors' own config, where it is not in the folder of the weights"
+    text = "the authors' config, if it is not in the folder of the weights"
     parser.add_argument("--config", metavar="FILE.yaml", help=text)
     parser.add_argument("--class_names", metavar="FILE", help="a text file with one class name per line")
-    text = "of a tokenizer without a generator: pixels along each side, where it is not 256"
+    text = "for a tokenizer without a generator: pixels along each side, 256 by default"
     parser.add_argument("--image_size", type=int, metavar="N", help=text)
     given = parse(parser, arguments)
     if given.kind not in GENERATORS | TOKENIZERS:
@@ -53,23 +53,23 @@ def _parse(arguments: list[str]) -> Namespace:
     check_positive(given, "heads", "image_size")
     for name in _OF_GENERATORS if given.kind in TOKENIZERS else _OF_TOKENIZERS:
         if given[name] is not None:
-            raise InputError(f"--{name} is {given[name]}, and kind {given.kind} has no use for it; leave it out")
+            raise InputError(f"--{name} is {given[name]}; kind {given.kind} does not use it; omit the flag")
     if given.kind in GENERATORS and not given.generator:
-        raise InputError(f"--generator is missing; kind {given.kind} has one")
+        raise InputError(f"--generator is missing; kind {given.kind} needs it")
     _check_out(Path(given.out))
     return given
 
 
 def _check_out(folder: Path) -> None:
-    """The folder can be written, and nothing in it is lost."""
+    """Raise InputError unless the folder can be written without losing files."""
     if folder.exists() and not folder.is_dir():
         raise InputError(f"--out is {folder}, which is a file; expected a folder to write")
     parts = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     ours = "pipeline.json" in parts or {"config.json", "model.safetensors"} <= parts
     if parts and not ours:
-        raise InputError(f"--out is {folder}, which holds other files; choose a new folder or an empty one")
+        raise InputError(f"--out is {folder}, which holds other files; choose a new or empty folder")
     if kept := sorted(parts & {"critic", "inline_critic", "classifier"}):
-        raise InputError(f"--out is {folder}, a model that has a {kept[0]} already; choose another folder")
+        raise InputError(f"--out is {folder}, a model that already has a {kept[0]}; choose another folder")
     there = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
         raise InputError(f"--out is {folder}, and {there} cannot be written to")

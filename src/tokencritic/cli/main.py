@@ -1,4 +1,4 @@
-"""`token-critic COMMAND ...`: finds the command and calls it. Nothing heavy is imported before the command is known."""
+"""`token-critic COMMAND ...`: find the command and run it. Modules are imported once the command is known."""
 
 import ctypes
 import importlib
@@ -8,29 +8,29 @@ from types import ModuleType
 from tokencritic import __version__
 from tokencritic.errors import InputError
 
-# command -> what it does. Each is a module beside this one with `main(arguments) -> None`, of the same name.
+# command -> summary. Each command is a module of this package with the same name and `main(arguments) -> None`.
 COMMANDS: dict[str, str] = {
-    "demo": "see what the critic does, on a bundled model",
-    "sample": "make images with a model",
+    "demo": "show what the critic does, on a bundled model",
+    "sample": "sample images from a model",
     "refine": "improve existing images with a model's critic",
     "edit": "resample part of an image and freeze the rest",
     "studio": "open a page in the browser: generate, compare, refine, edit",
-    "evaluate": "measure a model's images, or a folder or file of images",
-    "sweep": "measure a model at many settings and draw the trade-off",
-    "tune": "find the best settings of a sampler for a model",
-    "compare": "measure MaskGIT, Token-Critic, refinement and rejection side by side",
-    "diagnose": "see why and where a model's critic helps",
-    "train": "train a model by a preset",
-    "export": "put a trained model into a model folder",
+    "evaluate": "evaluate a model, or a folder or file of images",
+    "sweep": "evaluate a model at many settings and plot the trade-off",
+    "tune": "tune the settings of a sampler for a model",
+    "compare": "evaluate MaskGIT, Token-Critic, refinement and rejection side by side",
+    "diagnose": "analyse why and where a model's critic helps",
+    "train": "train a model with a preset",
+    "export": "export a trained model to a model folder",
     "pack": "include tokens and reference images in a model folder",
-    "tokenize": "turn images into token arrays",
-    "import": "make a model folder from published checkpoints",
+    "tokenize": "encode images to token arrays",
+    "import": "import published checkpoints to a model folder",
     "doctor": "print versions, devices and caches, and try what a GPU run needs",
 }
 
-_MODULES = {"import": "import_model"}  # of commands whose name no module can have
+_MODULES = {"import": "import_model"}  # commands whose names are Python keywords
 
-# Of <malloc.h>: the size from which a block has pages of its own, how much free memory is kept, how much is asked for ahead.
+# Parameters of mallopt in <malloc.h>: the size of blocks with their own pages, the free memory kept, and the padding.
 _MMAP_THRESHOLD, _TRIM_THRESHOLD, _TOP_PAD = -3, -1, -2
 _LINES = "\n".join(f"  {command:<{max(map(len, COMMANDS))}}  {text}" for command, text in COMMANDS.items())
 _HELP = f"""usage: token-critic COMMAND [--help] ...
@@ -43,7 +43,7 @@ Masked image generation with a critic that decides which tokens to resample.
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command. Returns the exit code: 0, 2 for bad input, 130 for Ctrl-C."""
+    """Run one command. Returns the exit code: 0, 2 for invalid input, 130 for Ctrl-C."""
     arguments = sys.argv[1:] if arguments is None else arguments
     if not arguments or arguments[0] in ("-h", "--help"):
         print(_HELP)
@@ -60,7 +60,7 @@ def main(arguments: list[str] | None = None) -> int:
     except InputError as error:
         print(f"token-critic {command}: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:  # long work catches it itself, and saves
+    except KeyboardInterrupt:  # training catches it and saves
         print(f"token-critic {command}: interrupted", file=sys.stderr)
         return 130
     except OSError as error:  # a file where a folder should be, a full disk, no permission
@@ -70,21 +70,21 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def load_command(command: str) -> ModuleType:
-    """The module of a command."""
+    """Return the module of a command."""
     return importlib.import_module(f"tokencritic.cli.{_MODULES.get(command, command)}")
 
 
 def run() -> None:
-    """The console script."""
+    """Run the console script."""
     _keep_freed_memory()
     sys.exit(main())
 
 
 def _keep_freed_memory() -> None:
-    """Have glibc's malloc keep what is freed.
+    """Make glibc's malloc keep freed memory.
 
-    Else it gives large blocks back to the system at once and asks for them again, and a fifth of a small model's sampling on a
-    CPU is the clearing of such pages (`benchmarks/command_line.py`). Where there is no `mallopt`, nothing is done.
+    By default it returns large blocks to the system and requests them again. Clearing their pages slows down small
+    models on a CPU (`benchmarks/command_line.py`). Without `mallopt`, nothing is done.
     """
     if sys.platform == "linux" and (mallopt := getattr(ctypes.CDLL(None), "mallopt", None)) is not None:
         mallopt(_MMAP_THRESHOLD, 2**30)

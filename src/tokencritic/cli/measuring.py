@@ -1,4 +1,4 @@
-"""What `evaluate`, `sweep`, `tune` and `compare` share: the flags that say what images are measured with."""
+"""Flags and set-up of evaluation, shared by `evaluate`, `sweep`, `tune` and `compare`."""
 
 import shlex
 from pathlib import Path
@@ -23,34 +23,34 @@ METRICS = "fid,kid,is,precision,recall,accuracy"
 
 
 def add_measuring(parser: ArgumentParser, num: int | None, most: str = "") -> None:
-    """How many images, and what they are measured with. num: the default. most: the default in words."""
+    """Add the flags of images, seeds and metrics. num: the default of --num. most: the default in words."""
     group = parser.add_argument_group("images and seeds")
     group.add_argument("--num", type=int, default=num, metavar="N", help=f"images in each seed set{most}")
     group.add_argument("--seed", type=int, default=0, help="image i has seed + i")
     group.add_argument("--seed_sets", type=int, default=1, metavar="N", help="several give mean and standard deviation")
-    group.add_argument("--metrics", metavar="NAMES", help=f"joined by commas: {METRICS}; by default all possible")
-    group.add_argument("--resamples", type=int, default=20, metavar="N", help="of the bootstrap of one set; 0: none")
+    group.add_argument("--metrics", metavar="NAMES", help=f"separated by commas: {METRICS}; by default all possible")
+    group.add_argument("--resamples", type=int, default=20, metavar="N", help="bootstrap resamples of one set; 0: none")
     add_meter(parser)
 
 
 def add_meter(parser: ArgumentParser) -> None:
-    """The reference, the features and the cache, and where the work is done."""
+    """Add the flags of reference, features, cache and device."""
     group = parser.add_argument_group("reference and features")
     text = "a data set; an .npz of images, mu and sigma, or both; or a model that includes images, by default MODEL"
     group.add_argument("--reference", metavar="DATA", help=text)
-    group.add_argument("--split", choices=["train", "test"], default="train", help="of the reference data set")
-    group.add_argument("--reference_num", type=int, metavar="N", help="only so many of its images, evenly spaced")
-    text = "the FID Inception, or the model's classifier, the default if the reference is that of a model"
+    group.add_argument("--split", choices=["train", "test"], default="train", help="split of the reference data set")
+    group.add_argument("--reference_num", type=int, metavar="N", help="use only N reference images, evenly spaced")
+    text = "the FID Inception, or the model's classifier, which is the default for a reference included in a model"
     group.add_argument("--features", choices=["inception", "classifier"], help=text)
-    group.add_argument("--inception", metavar="FILE", help="its weights; by default a package's, cached or downloaded")
-    group.add_argument("--few_samples", action="store_true", help="allow FID of fewer images than there are dimensions")
+    group.add_argument("--inception", metavar="FILE", help="weights of the FID Inception; downloaded by default")
+    group.add_argument("--few_samples", action="store_true", help="allow FID of fewer images than feature dimensions")
     group.add_argument("--cache", metavar="FOLDER", help="by default TOKENCRITIC_CACHE, else ~/.cache/token-critic")
     add_machine(group)
     add_networks(group)
 
 
 def joined_ranks(given: Namespace) -> "AbstractContextManager[Ranks]":
-    """The processes that share the work, on `given.device`."""
+    """Return a context that joins the processes of torchrun, on `given.device`."""
     from tokencritic.distribution import joined
 
     return joined(check_device(given.device))
@@ -59,7 +59,7 @@ def joined_ranks(given: Namespace) -> "AbstractContextManager[Ranks]":
 def sets_and_meter(
     given: Namespace, ranks: "Ranks", pipe: "TokenCriticPipeline", settings: "Iterable[SamplingSettings]"
 ) -> "tuple[SampleSets, Meter]":
-    """Which images are made and what they are measured with. settings: to be checked, before hours are spent."""
+    """Return the sample sets and the meter. settings: checked first, because evaluation may take hours."""
     from tokencritic.evaluation.cache import cache_folder
     from tokencritic.evaluation.samples import SampleSets, check_settings
 
@@ -70,7 +70,7 @@ def sets_and_meter(
 
 
 def reference_of(given: Namespace) -> Path:
-    """What images are measured against: as given, or as the model includes it."""
+    """Return the place of the reference: --reference, or the images included in the model."""
     from tokencritic.evaluation.reference import PACKED
     from tokencritic.pretrained import place_of
 
@@ -84,7 +84,12 @@ def reference_of(given: Namespace) -> Path:
 def make_meter(
     given: Namespace, ranks: "Ranks", count: int | None, image_size: tuple[int, int], channels: int, classifier: Any
 ) -> "Meter":
-    """The meter for so many images of this size, the reference opened. classifier: that of the model, or None."""
+    """Return the meter for `count` images, with an open reference.
+
+    count: the number of images, None if unknown.
+    image_size: (height, width) in pixels.
+    classifier: the model's, or None.
+    """
     from tokencritic.evaluation.cache import cache_folder
     from tokencritic.evaluation.evaluate import Meter, check_plan
     from tokencritic.evaluation.features import ClassifierFeatures, InceptionFeatures
@@ -100,18 +105,20 @@ def make_meter(
         raise InputError("--features is classifier, but the model has none; choose inception")
     else:
         features = ClassifierFeatures(classifier)
-    check_plan(features, metrics, resamples, given.few_samples, count)  # opening the reference may take an hour
+    check_plan(
+        features, metrics, resamples, given.few_samples, count
+    )  # checked first, because opening the reference may take an hour
     images = image_size, channels, given.split, given.reference_num
     reference = open_reference(place, features, cache, *images, ranks)
     return Meter(features, reference, cache, metrics, resamples, given.few_samples, ranks)
 
 
 def model_meter(given: Namespace, ranks: "Ranks", pipe: "TokenCriticPipeline", count: int | None) -> "Meter":
-    """The meter for so many images of a model; None if their number is not known yet."""
+    """Return the meter for images of a model. count: the number of images, None if unknown."""
     size, channels = pipe.tokenizer.image_size, pipe.tokenizer.channels
     return make_meter(given, ranks, count, (size, size), channels, pipe.classifier)
 
 
 def command_line(command: str, arguments: list[str]) -> str:
-    """As it can be typed again."""
+    """Return the command line as it can be typed in a shell."""
     return shlex.join(["token-critic", command, *arguments])

@@ -1,4 +1,4 @@
-"""`token-critic pack`: what a model was made with, put into its folder."""
+"""`token-critic pack`: include tokens and reference images in a model folder."""
 
 from pathlib import Path
 
@@ -9,21 +9,21 @@ from tokencritic.errors import InputError
 def main(arguments: list[str]) -> None:
     parser = make_parser(
         "pack",
-        "Include tokens and reference images in a model folder, so that its critic can be trained and its images evaluated "
+        "Include tokens and reference images in a model folder. They allow training a critic and evaluating the model "
         "without the data set.",
         "MODEL [OPTIONS]",
     )
     parser.add_argument("model", help="a model folder")
-    parser.add_argument("--tokens", metavar="FOLDER", help="what `tokenize` wrote with the model's tokenizer")
+    parser.add_argument("--tokens", metavar="FOLDER", help="tokens that `tokenize` wrote with the model's tokenizer")
     parser.add_argument("--reference", metavar="DATA", help="a data set")
-    parser.add_argument("--split", choices=["train", "test"], default="test", help="of the reference")
-    parser.add_argument("--reference_num", type=int, metavar="N", help="only so many of its images, evenly spaced")
+    parser.add_argument("--split", choices=["train", "test"], default="test", help="split of the reference")
+    parser.add_argument("--reference_num", type=int, metavar="N", help="include only N images, evenly spaced")
     given = parse(parser, arguments)
     if not given.tokens and not given.reference:
         raise InputError("--tokens and --reference are both missing; give at least one of them")
     folder = Path(given.model)
     if not folder.is_dir():
-        raise InputError(f"{given.model} is no folder; give a model folder that can be written to")
+        raise InputError(f"{given.model} is not a folder; expected a model folder that can be written to")
 
     from tokencritic.data.tokens import PACKED, TokenArrays
     from tokencritic.evaluation import reference

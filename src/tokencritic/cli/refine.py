@@ -1,4 +1,4 @@
-"""`token-critic refine`: existing images, improved by the critic."""
+"""`token-critic refine`: improve existing images with the critic."""
 
 from pathlib import Path
 
@@ -11,16 +11,15 @@ _MOST_IN_GRID = 64
 def main(arguments: list[str]) -> None:
     parser = make_parser(
         "refine",
-        "Resample the tokens of an image that the critic trusts least, in 9 steps by default. Writes, for each image, the "
-        "result and the tokenizer's own reconstruction, so that what refinement changed can be told from what the tokenizer "
-        "lost; before_after.png of all; and critic.png, what the critic distrusted.",
+        "Resample the tokens of images with the lowest critic scores, in 9 steps by default. Writes the result and the "
+        "tokenizer's reconstruction of each image, before_after.png of all images, and critic.png with the scores.",
         "MODEL IMAGE [IMAGE ...] [OPTIONS]",
     )
     add_model(parser)
-    parser.add_argument("images", nargs="+", help="image files; the middle square is resized to the model's size")
-    text = "numbers or names, one for each image or one for all; the classifier decides by default"
+    parser.add_argument("images", nargs="+", help="image files; the centre square is resized to the model's size")
+    text = "numbers or names, one for each image or one for all; by default the classifier's"
     parser.add_argument("--classes", nargs="+", metavar="C", help=text)
-    parser.add_argument("--ratio", type=float, default=REFINEMENT_RATIO, help="the share of tokens hidden at first")
+    parser.add_argument("--ratio", type=float, default=REFINEMENT_RATIO, help="share of tokens hidden at the start")
     given = parse_work(parser, arguments, "out/refined")
 
     import torch
@@ -35,13 +34,13 @@ def main(arguments: list[str]) -> None:
     pipe = load_model(given)
     settings = pipe.sampling.for_refinement(**settings_of(given))
     size, channels = pipe.tokenizer.image_size, pipe.tokenizer.channels
-    # One file at a time: photographs are large, what is kept of them is not.
+    # One file at a time, because photographs need much more memory than resized images.
     images = torch.cat([to_images(read_picture(file, str(file)), size, channels) for file in files])
     tokens = pipe.encode(images, given.batch_size)
     asked = given.classes is None and pipe.generator.num_classes > 1
     labels = pipe.labels_of(tokens, given.classes, given.batch_size, called="--classes")
     names = pipe.names(labels)
-    # Of several candidates the chosen one is not traced.
+    # A trace does not show which of several candidates was chosen.
     trace = Trace(MOST_IMAGES) if settings.sampler == "critic" and settings.candidates == 1 else None
     start = Given(tokens, given.ratio)
     refined = pipe.sample_tokens(labels, given.seed, settings, start, batch_size=given.batch_size, on_step=trace)

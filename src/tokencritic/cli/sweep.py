@@ -1,4 +1,4 @@
-"""`token-critic sweep`: a model measured at many settings."""
+"""`token-critic sweep`: evaluate a model at many settings."""
 
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from tokencritic.cli.measuring import add_measuring, command_line, joined_ranks,
 from tokencritic.errors import InputError
 from tokencritic.sampling.samplers import SAMPLERS
 
-# The setting that each flag gives values of.
+# flag -> setting
 _FLAGS = {
     "steps": "steps",
     "temperatures": "temperature",
@@ -49,18 +49,18 @@ def main(arguments: list[str]) -> None:
     names = ", ".join(["sweep.csv", "sweep.json", *(path.name for path in written)])
     print(f"wrote {names} to {folder}: {len(rows)} settings")
     if len(written) < 2:
-        print("a figure is missing: its metrics were not asked for, or the features or the reference do not allow them")
+        print("a figure is missing: its metrics are not in --metrics, or features or reference do not support them")
 
 
 def _parse(arguments: list[str]) -> Namespace:
     parser = make_parser(
         "sweep",
-        "Measure all combinations of some settings; write a CSV and the trade-off curves. Other settings suit each sampler, at "
-        "equal NFE: tuned, where `tune` was run. Rerun the command to resume. "
-        "Any value may be for one sampler alone: --noises critic=0.2 confidence=4.5.",
+        "Evaluate all combinations of some settings, and write a CSV and trade-off curves. Other settings are those of "
+        "each sampler at equal NFE, tuned if `tune` was run. Rerun the command to resume. "
+        "A value can apply to one sampler only: --noises critic=0.2 confidence=4.5.",
         "MODEL [OPTIONS]",
     )
-    group = parser.add_argument_group("what is measured")
+    group = parser.add_argument_group("model and settings")
     add_model(group)
     usual = ["critic", "confidence"]
     group.add_argument("--samplers", nargs="+", choices=tuple(SAMPLERS), default=usual, metavar="NAME")
@@ -68,7 +68,7 @@ def _parse(arguments: list[str]) -> Namespace:
     group.add_argument("--temperatures", nargs="+", default=[], metavar="T|START:END")
     group.add_argument("--noises", nargs="+", default=[], metavar="K", help="selection noise")
     group.add_argument("--guidances", nargs="+", default=[], metavar="W")
-    group.add_argument("--candidates", nargs="+", default=[], metavar="N", help="of which the best is kept")
+    group.add_argument("--candidates", nargs="+", default=[], metavar="N", help="candidates per image for rejection")
     group.add_argument("--reject_by", choices=["classifier", "critic"], default="classifier")
     group.add_argument("--out", default="out/sweep", metavar="FOLDER", help="the folder to write")
     add_measuring(parser, num=5000)
@@ -76,7 +76,7 @@ def _parse(arguments: list[str]) -> Namespace:
 
 
 def _axis(flag: str, setting: str, given: Namespace) -> dict[Any, list[Any]]:
-    """ "0.2" is for every sampler, "critic=0.2" for one."""
+    """Parse the values of a flag by sampler: "0.2" applies to all (None), "critic=0.2" to one."""
     found: dict[Any, list[Any]] = {}
     for value in given[flag]:
         sampler, equals, text = value.rpartition("=")

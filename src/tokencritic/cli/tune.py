@@ -1,4 +1,4 @@
-"""`token-critic tune`: the best settings of a sampler for a model."""
+"""`token-critic tune`: tune the settings of a sampler for a model."""
 
 import dataclasses
 from pathlib import Path
@@ -31,7 +31,7 @@ def main(arguments: list[str]) -> None:
         if ranks.first:
             print(f"{len(trials)} trials of {-count} images: FID {fid:.3f} by {describe(trials[0])}", flush=True)
 
-    rounds(given.budget, given.first or _FIRST)  # raised before the reference is opened
+    rounds(given.budget, given.first or _FIRST)  # checked before the reference is opened
     with joined_ranks(given) as ranks:
         pipe, folder = load_model(given), Path(given.out or given.model)
         sampler = "critic" if pipe.critic is not None or given.critic is None else "inline"
@@ -49,26 +49,27 @@ def main(arguments: list[str]) -> None:
         if not given.keep_defaults:
             file = folder / "pipeline.json"
             write_json(file, read_json(file) | {"sampling": dataclasses.asdict(best.settings)})
-            print(f"these are the defaults of {folder} now")
+            print(f"these are now the defaults of {folder}")
 
 
 def _parse(arguments: list[str]) -> Namespace:
     parser = make_parser(
         "tune",
-        "Tune temperature, selection noise, critic window and guidance for the lowest FID, and make the best the model's "
-        "defaults. The first trial is what the model has, or the settings that are given here. Rerun the command to resume.",
+        "Tune temperature, selection noise, critic window and guidance for the lowest FID, and make the best settings "
+        "the model's defaults. The first trial uses the model's settings, changed by flags. Rerun the command "
+        "to resume.",
         "MODEL [OPTIONS]",
     )
-    group = parser.add_argument_group("what is tuned")
+    group = parser.add_argument_group("model and trials")
     add_model(group, help="a model folder, or module:factory, a function of yours that makes a model")
-    text = "the folder for the trials of a module:factory or with --critic, where no folder's defaults can change"
+    text = "folder for the trials of a module:factory or with --critic, which change no defaults"
     group.add_argument("--out", metavar="FOLDER", help=text)
-    group.add_argument("--nfe", type=int, default=36, metavar="N", help="network evaluations, which fix the steps")
-    group.add_argument("--budget", type=int, default=50_000, metavar="N", help="images to make in all")
+    group.add_argument("--nfe", type=int, default=36, metavar="N", help="network evaluations per image")
+    group.add_argument("--budget", type=int, default=50_000, metavar="N", help="total number of images")
     text = f"images of each trial in the first round; by default {_FIRST} or, if more, one per dimension"
     group.add_argument("--first", type=int, metavar="N", help=text)
-    group.add_argument("--seed", type=int, default=0, help="of the trials and their images, which no evaluation uses")
-    group.add_argument("--keep_defaults", action="store_true", help="write the trials, but leave the model's defaults")
+    group.add_argument("--seed", type=int, default=0, help="seed of the trials and images, separate from evaluation")
+    group.add_argument("--keep_defaults", action="store_true", help="do not change the model's defaults")
     add_meter(parser)
     add_settings(parser)
     given = parse(parser, arguments)
@@ -77,9 +78,9 @@ def _parse(arguments: list[str]) -> Namespace:
             raise InputError("--out is missing; give a folder for the trials of a module:factory, or with --critic")
         given.keep_defaults = True
     elif given.out:
-        raise InputError(f"--out is {given.out}, and the trials of a model folder are written to it; leave it out")
+        raise InputError(f"--out is {given.out}; the trials of a model folder are written to it; omit the flag")
     elif place_of(given.model) != given.model or not (Path(given.model) / "pipeline.json").is_file():
-        raise InputError(f"{given.model} is no model folder that can be written to")
+        raise InputError(f"{given.model} is not a model folder; expected one that can be written to")
     if given.steps is not None:
         raise InputError(f"--steps is {given.steps}; --nfe fixes the steps of every trial")
     return given

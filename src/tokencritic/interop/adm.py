@@ -1,7 +1,7 @@
-"""The sample files of ADM (guided-diffusion), the form in which samples are handed round to be measured.
+"""The sample files of ADM (guided-diffusion), a common exchange format for evaluation.
 
-An .npz with `arr_0`, uint8 (n, h, w, 3), and often `arr_1`, integer labels (n,). Reference files have the same `arr_0`, with
-statistics beside it, which `tokencritic.evaluation.reference.read_statistics` reads. Nothing is unpickled.
+A sample file is an .npz with `arr_0`, uint8 (n, h, w, 3), and optionally `arr_1`, integer labels (n,). Reference files
+also hold statistics, which `tokencritic.evaluation.reference.read_statistics` reads. Nothing is unpickled.
 """
 
 import math
@@ -28,11 +28,12 @@ def write_samples(
     labels: Tensor | np.ndarray | Iterable[int] | None,
     count: int | None = None,
 ) -> None:
-    """Write a sample file, whole or not at all; only one batch is in memory at a time.
+    """Write a sample file atomically, with one batch in memory at a time.
 
-    batches: images, uint8 (b, h, w, c) or float (b, c, h, w) in [0, 1], all of one size; grey ones are repeated to the three
-    channels that ADM's evaluator takes. labels: one integer for each image of all batches together; None for images without
-    classes, of which `count` says how many there are.
+    batches: images of one size, uint8 (b, h, w, c) or float (b, c, h, w) in [0, 1]. Grey images are repeated to the
+    three channels that ADM's evaluator expects.
+    labels: one integer per image of all batches; None for images without classes.
+    count: the number of images; required without labels.
     """
     numbers = None
     if labels is not None:
@@ -41,7 +42,7 @@ def write_samples(
             raise InputError(f"labels is {numbers.dtype} {numbers.shape}; expected integers (n,), one per image")
         count = len(numbers)
     elif count is None:
-        raise InputError("labels and count are both missing; give one of them")
+        raise InputError("labels and count are both None; give one of them")
 
     def write(path: Path) -> None:
         with zipfile.ZipFile(path, "w") as archive:
@@ -54,7 +55,7 @@ def write_samples(
 
 
 def _write_images(archive: zipfile.ZipFile, batches: Iterable[Tensor | np.ndarray], count: int) -> None:
-    """`arr_0.npy`: the header says how many images will come, then they come."""
+    """Write `arr_0.npy`: a header with the number of images, then the images."""
     done, shape = 0, None
     with _open_member(archive, "arr_0.npy") as member:
         for batch in batches:
@@ -64,7 +65,7 @@ def _write_images(archive: zipfile.ZipFile, batches: Iterable[Tensor | np.ndarra
                 header = {"descr": "|u1", "fortran_order": False, "shape": (count, *shape)}
                 np.lib.format.write_array_header_1_0(member, header)
             if pixels.shape[1:] != shape:
-                raise InputError(f"images of {pixels.shape[1:]} follow images of {shape}; a sample file holds one size")
+                raise InputError(f"images are {pixels.shape[1:]} after images of {shape}; expected one size")
             done += len(pixels)
             if done > count:
                 break
@@ -74,14 +75,15 @@ def _write_images(archive: zipfile.ZipFile, batches: Iterable[Tensor | np.ndarra
 
 
 def _open_member(archive: zipfile.ZipFile, name: str) -> IO[bytes]:
-    """Without a time of writing: the same samples make the same bytes. Its size is not known yet, so room for any is left."""
+    """Open a member without a timestamp, so that files are reproducible. Zip64 allows any size."""
     return archive.open(zipfile.ZipInfo(name), "w", force_zip64=True)
 
 
 class SampleFile:
-    """A sample or reference file. Its images are read as they are asked for; asked for in order, its bytes are read once.
+    """A sample or reference file, which stays open. Images are read on demand; in order, the file is read once.
 
-    shape: (n, h, w, c) of the images. labels: int64 (n,), or None if it has none. The file stays open.
+    shape: (n, h, w, c) of the images.
+    labels: int64 (n,), or None without labels.
     """
 
     def __init__(self, file: str | Path) -> None:
@@ -89,8 +91,8 @@ class SampleFile:
         with reading(self.file, NPZ):
             with zipfile.ZipFile(self.file) as archive:
                 if "arr_0.npy" not in archive.namelist():
-                    raise InputError(f"{file} has no arr_0; expected images there")
-                self._member = archive.open("arr_0.npy")  # is still open when the archive is closed
+                    raise InputError(f"{file} has no arr_0; expected the images")
+                self._member = archive.open("arr_0.npy")  # stays open when the archive is closed
             weakref.finalize(self, self._member.close)
             form = np.lib.format
             old = form.read_magic(self._member) == (1, 0)
@@ -98,7 +100,7 @@ class SampleFile:
             self.shape, fortran_order, dtype = read_header(self._member)
             self._first = self._member.tell()
         if fortran_order:
-            raise InputError(f"{file} holds arr_0 in Fortran's order; expected C's")
+            raise InputError(f"{file} holds arr_0 in Fortran order; expected C order")
         with arrays_of(self.file) as arrays:
             labels = arrays.get("arr_1")
         check_arrays(file, dtype, self.shape, labels)
@@ -108,7 +110,7 @@ class SampleFile:
         return self.shape[0]
 
     def batch(self, start: int, stop: int) -> np.ndarray:
-        """Images start to stop: uint8 (b, h, w, c)."""
+        """Return the images from start to stop: uint8 (b, h, w, c)."""
         size = math.prod(self.shape[1:])
         with reading(self.file, NPZ):
             self._member.seek(self._first + start * size)

@@ -1,4 +1,4 @@
-"""Another project's checkpoint, and fitting its arrays into a model of ours with one error that lists what does not fit."""
+"""Checkpoints of other projects, and the conversion of their arrays to a model of this package."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -17,7 +17,11 @@ _Model = TypeVar("_Model", bound=SavedModel)
 
 @dataclass(frozen=True)
 class Origin:
-    """Where one tensor of ours comes from: the others' names with the shapes they must have, and what to make of them."""
+    """The origin of one tensor.
+
+    shapes: the expected shapes of the source arrays, by name.
+    convert: a function from the source arrays to the tensor.
+    """
 
     shapes: dict[str, tuple[int, ...]]
     convert: Callable[..., Tensor] = lambda tensor: tensor
@@ -25,13 +29,13 @@ class Origin:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The arrays of a file by name. Sizes are read from their shapes."""
+    """The arrays of a file, by name."""
 
     file: str | Path
     arrays: Mapping[str, Tensor]
 
     def shape(self, name: str, dimensions: int) -> tuple[int, ...]:
-        """The shape of an array; without it, or with one of another kind, the file is something else."""
+        """Return the shape of an array. Raises InputError unless the array has this number of dimensions."""
         if name not in self.arrays:
             raise InputError(f"{self.file} is not a checkpoint of this kind: it has no array {name}")
         shape = tuple(self.arrays[name].shape)
@@ -40,23 +44,29 @@ class Checkpoint:
         return shape
 
     def count(self, pattern: str) -> int:
-        """How many different numbers the pattern's group takes at the start of names."""
+        """Return the number of distinct values of the pattern's group at the start of array names."""
         return len({match[1] for name in self.arrays if (match := re.match(pattern, name))})
 
     def levels(self, filters: int, widths: list[int], image_size: int | None) -> dict[str, Any]:
-        """The part of a `VQGANConfig` that widths of levels and image size decide; the files do not tell the latter."""
+        """Return the fields of a `VQGANConfig` that depend on the channels of its levels and on the image size.
+
+        filters: channels of the first level.
+        widths: channels of each level, multiples of `filters`.
+        image_size: pixels along each side; None for the published size, because the files do not contain it.
+        """
         if any(width % filters for width in widths):
-            first = f"which are no multiples of the first's, {filters}"
-            raise InputError(f"{self.file} has levels of {widths} channels, {first}")
+            raise InputError(f"{self.file} has levels of {widths} channels; expected multiples of {filters}")
         size = image_size or max(_PUBLISHED_IMAGE_SIZE, 2 ** (len(widths) - 1))
         return {"image_size": size, "filters": filters, "multipliers": tuple(width // filters for width in widths)}
 
     def build(
         self, kind: type[_Model], sizes: dict[str, Any], origin_of: Callable[[str, tuple[int, ...]], Origin]
     ) -> _Model:
-        """A model of the sizes, in eval mode and in float32, with every array of the file used exactly once.
+        """Return a model in float32 and evaluation mode. Raises InputError unless every array is used exactly once.
 
-        origin_of: from a name in the model's state dict, and its shape, to where the tensor comes from.
+        kind: the class of the model.
+        sizes: the fields of its config.
+        origin_of: a function from a name and a shape of the model's state dict to the origin of the tensor.
         """
         try:
             model = kind.without_weights(kind.Config(**sizes))

@@ -1,6 +1,6 @@
-"""The table of importers, one row for every kind of published model. Nothing here needs torch until a kind is asked for.
+"""The table of importers, one row for each kind of published model. Importable without torch.
 
-Another family of generators is one file with its `FAMILY`, of the same name as the kind, and one line in `GENERATORS`.
+To add a family of generators, add a file with its `FAMILY`, named like the kind, and one line in `GENERATORS`.
 """
 
 import importlib
@@ -11,7 +11,7 @@ from tokencritic.errors import InputError
 if TYPE_CHECKING:
     from tokencritic.interop.family import Family, TokenizerFamily
 
-# kind -> its title, which the family has too
+# kind -> title
 GENERATORS: dict[str, str] = {
     "maskgit": "MaskGIT, the official flax checkpoints (google-research/maskgit)",
     "maskgit-torch": "MaskGIT, the official checkpoints converted to torch (hmorimitsu/maskgit-torch)",
@@ -27,14 +27,14 @@ TOKENIZERS: dict[str, str] = {
 
 
 def load_family(kind: str) -> "Family":
-    """The importer of a kind of generator."""
+    """Return the importer of a kind of generator."""
     if kind not in GENERATORS:
         raise InputError(f"kind is {kind!r}; choose one of {', '.join(GENERATORS)}")
     return importlib.import_module(f"tokencritic.interop.{kind.replace('-', '_')}").FAMILY
 
 
 def load_tokenizer_family(kind: str) -> "TokenizerFamily":
-    """The importer of a kind of tokenizer that has no generator beside it."""
+    """Return the importer of a kind of tokenizer that is published without a generator."""
     if kind not in TOKENIZERS:
         raise InputError(f"kind is {kind!r}; choose one of {', '.join(TOKENIZERS)}")
     return importlib.import_module("tokencritic.interop.torch_tokenizers").FAMILIES[kind]

@@ -1,4 +1,4 @@
-"""What an importer is: one for every family of published generators, and for tokenizers that are published alone."""
+"""The contract of importers of published generators and tokenizers."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -13,9 +13,11 @@ from tokencritic.tokenizers.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class Sources:
-    """What a user has: the weight files of a generator and its tokenizer, and what the files do not tell.
+    """The input of an importer.
 
-    heads: of the generator's attention, None if not given. config: the authors' own config, empty if there is none.
+    generator, tokenizer: the files of weights.
+    heads: attention heads of the generator, None if not given.
+    config: the authors' config, empty if there is none.
     """
 
     generator: Path
@@ -26,7 +28,7 @@ class Sources:
 
 @dataclass(frozen=True)
 class Imported:
-    """A generator and its tokenizer, both in eval mode. defaults: the authors' published sampling settings."""
+    """A generator and its tokenizer, both in evaluation mode. defaults: the authors' published sampling settings."""
 
     generator: TrunkGenerator
     tokenizer: ImageTokenizer
@@ -35,10 +37,12 @@ class Imported:
 
 @dataclass(frozen=True)
 class Family:
-    """A kind of published generator. name: as the command line has it. title: with its authors' project.
+    """A kind of published generator.
 
-    generator_marks, tokenizer_marks: names of tensors of which the files of this family have one, and no other family's.
-    read: makes the model; it raises InputError for files that are something else.
+    name: its name on the command line.
+    title: its name with the authors' project.
+    generator_marks, tokenizer_marks: tensor names that identify files of this family; one of them is enough.
+    read: builds the model. Raises InputError for files of another kind.
     """
 
     name: str
@@ -50,9 +54,10 @@ class Family:
 
 @dataclass(frozen=True)
 class TokenizerFamily:
-    """A kind of published tokenizer, imported without a generator. name, title, marks: as those of `Family`.
+    """A kind of tokenizer that is published without a generator.
 
-    read: makes the tokenizer of a file for images of a size, or of the size that it is published for.
+    name, title, marks: as in `Family`.
+    read: builds the tokenizer from a file and an image size; None for the published size.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Halton-MaskGIT's generators (valeoai) with LlamaGen's tokenizer (FoundationVision), each one torch file."""
+"""The importer of Halton-MaskGIT (valeoai) with LlamaGen's tokenizer (FoundationVision), each one torch file."""
 
 import math
 import re
@@ -17,12 +17,12 @@ from tokencritic.models.halton import HaltonConfig, HaltonGenerator
 from tokencritic.sampling.settings import SamplingSettings
 from tokencritic.tokenizers.llamagen import LlamaGenVQ
 
-# By width: the heads of the published sizes, which are in no file, and the guidance weight w of the authors' results.
+# By width: attention heads, which no file contains, and the guidance weight w of the authors' results.
 _HEADS = {384: 6, 512: 6, 768: 12, 1024: 16, 1152: 16}
 _GUIDANCE_WEIGHTS = {384: 1.5, 512: 1.0, 768: 0.7, 1024: 0.5}
 _STEPS = 32
 
-# Layers of ours and of the files; where there are several, ours is one above the other.
+# Our layers -> theirs. Several are concatenated to one of ours.
 _ENDS = {
     "trunk.positions.weight": "pos_emb.weight",
     "trunk.classes.weight": "cls_emb.weight",
@@ -47,19 +47,19 @@ _QUERY = "transformer.layers.0.attn.wq.weight"
 
 
 def read(sources: Sources) -> Imported:
-    """Generator and tokenizer that belong together, with the settings of the authors' results.
+    """Read generator and tokenizer, with the settings of the authors' results.
 
-    Those are 32 steps of the Halton order at temperature 1, the same order for every image, and their guidance weight w, which
-    here is the scale 1 + w. Their evaluation script also halves the logits in the first step; that is left out.
+    The settings are 32 steps of one Halton order for all images, temperature 1 and guidance weight w, here scale 1 + w.
+    The authors' evaluation script also halves the logits of the first step; this importer does not.
     """
     generator = import_generator(sources.generator, sources.heads)
     side = math.isqrt(generator.num_tokens)
     if side * side != generator.num_tokens:
-        raise InputError(f"{sources.generator} is for {generator.num_tokens} tokens, which make no square image")
+        raise InputError(f"{sources.generator} has {generator.num_tokens} tokens per image; expected a square number")
     tokenizer = import_tokenizer(sources.tokenizer, side)
     if generator.codebook_size != tokenizer.codebook_size:
         pair = f"{generator.codebook_size} codes, but the tokenizer {sources.tokenizer} has {tokenizer.codebook_size}"
-        raise InputError(f"the generator {sources.generator} is for {pair}; give the tokenizer it was trained with")
+        raise InputError(f"the generator {sources.generator} has {pair}; give the tokenizer it was trained with")
     return Imported(generator, tokenizer, _defaults(generator.config))
 
 
@@ -69,13 +69,13 @@ def _defaults(config: HaltonConfig) -> SamplingSettings:
 
 
 def import_generator(file: str | Path, heads: int | None = None) -> HaltonGenerator:
-    """The generator of an `ImageNet_*.pth`, in eval mode. heads: of the attention; None for those of the published sizes.
+    """Read the generator of an `ImageNet_*.pth`, in evaluation mode. Sizes are read from the arrays.
 
-    All other sizes are seen in the arrays.
+    heads: attention heads; None for those of the published sizes.
     """
     checkpoint = Checkpoint(file, read_tensors(file, "a Halton-MaskGIT generator"))
     if "in_proj.weight" in checkpoint.arrays:
-        raise InputError(f"{file} was trained with proj 2 (it has in_proj.weight); only proj 1 can be imported")
+        raise InputError(f"{file} was trained with proj 2 (it has in_proj.weight); expected proj 1")
     words, width = checkpoint.shape("tok_emb.weight", 2)
     attention_width, _ = checkpoint.shape(_QUERY, 2)
     has_registers = "reg_tokens.weight" in checkpoint.arrays
@@ -93,23 +93,23 @@ def import_generator(file: str | Path, heads: int | None = None) -> HaltonGenera
 
 
 def _heads(file: str | Path, width: int, attention_width: int, given: int | None) -> int:
-    """The number of heads that was given, else that of the published size, if it fits the file."""
+    """Return the given number of heads, or that of the published size. Raises InputError if it does not fit."""
     fitting = [heads for heads in range(1, width + 1) if heads * (width // heads) == attention_width]
     heads = _HEADS.get(width) if given is None else given
     if heads in fitting:
         return heads
     if not fitting:
-        raise InputError(f"{file} has {_QUERY} of shape {(attention_width, width)}, which no number of heads gives")
+        raise InputError(f"{file} has {_QUERY} of shape {(attention_width, width)}, which fits no number of heads")
     asked = (
         f"--heads is {given}, which does not fit {file}"
         if given is not None
-        else f"{file} does not tell the number of heads"
+        else f"{file} does not contain the number of heads"
     )
     raise InputError(f"{asked}; give --heads with one of {', '.join(map(str, fitting))}")
 
 
 def import_tokenizer(file: str | Path, side: int) -> LlamaGenVQ:
-    """The tokenizer of a `vq_ds16_c2i.pt`, in eval mode. side: tokens along each side of an image, which no file tells."""
+    """Read the tokenizer of a `vq_ds16_c2i.pt`, in evaluation mode. side: tokens along each side of an image."""
     tensors = read_tensors(file, "a LlamaGen tokenizer")
     tensors.pop("quantize.codebook_used", None)  # a counter of training
     checkpoint = Checkpoint(file, tensors)
@@ -153,7 +153,7 @@ def _tokenizer_origin(levels: int, ours: str, shape: tuple[int, ...]) -> Origin:
         return Origin({_CODEBOOK: shape})
     theirs = re.sub(r"mid\.\w+", lambda match: _MIDDLE[match[0]], ours)
     theirs = theirs.replace(".down.", ".conv_blocks.").replace(".block.", ".res.")
-    # Theirs are numbered as they run, ours from the finest.
+    # Theirs are numbered in order of execution, ours from the finest level.
     theirs = re.sub(r"\.up\.(\d+)\.", lambda match: f".conv_blocks.{levels - 1 - int(match[1])}.", theirs)
     return Origin({theirs: shape})
 

@@ -1,4 +1,4 @@
-"""From what a user types to an imported model: where the files are, and what is wrong with them in one line."""
+"""Import of published models: find the files, read them, and explain mistakes in one line."""
 
 import re
 from collections.abc import Mapping
@@ -17,28 +17,28 @@ from tokencritic.models.saved import CONFIG, WEIGHTS, find_file
 from tokencritic.tokenizers.tokenizer import Tokenizer
 
 _HUB_ID = re.compile(r"([\w.-]+/[\w.-]+)(?:/(.+))?")
-_NAMES = (WEIGHTS, "pytorch_model.bin")  # of weights in a folder
+_NAMES = (WEIGHTS, "pytorch_model.bin")  # usual names of weights in a folder
 _SUFFIXES = (".safetensors", ".bin", ".pth", ".pt", ".ckpt")
-_MOST_BYTES, _MOST_LEVELS = 2**20, 32  # of a config
+_MOST_BYTES, _MOST_LEVELS = 2**20, 32  # limits of a config
 
 
 @dataclass(frozen=True)
 class Weights:
-    """A file of weights, and the authors' config beside it, if there is one."""
+    """A file of weights and the authors' config, empty if there is none."""
 
     file: Path
     config: Mapping[str, Any] = field(default_factory=dict)
 
 
 def check_place(flag: str, place: str) -> None:
-    """Raises InputError unless a place is there, or may be on the Hub. flag: what the error calls it."""
+    """Raise InputError unless a place exists or may be a Hub id. flag: its name in the message."""
     if not Path(place).exists() and (place.startswith((".", "/", "~")) or not _HUB_ID.fullmatch(place)):
         expected = "a file, a folder of weights, or a Hub id: owner/name, or owner/name/file"
         raise InputError(f"{flag} {place} does not exist; expected {expected}")
 
 
 def find_weights(flag: str, place: str) -> Weights:
-    """The weights at a place: a file, a folder with a config beside them, or one of both on the Hub, downloaded if need be."""
+    """Return the weights of a file, a folder, or a repository or file on the Hub. flag: the name in error messages."""
     check_place(flag, place)
     path = Path(place)
     if path.is_file():
@@ -56,7 +56,7 @@ def find_weights(flag: str, place: str) -> Weights:
 
 
 def _weights_in(flag: str, folder: Path) -> Path:
-    """The file of weights in a folder: the one of a usual name, or the only one."""
+    """Return the file of weights in a folder: the one with a usual name, or the only one."""
     usual = [folder / name for name in _NAMES if (folder / name).is_file()]
     files = usual[:1] or [file for file in sorted(folder.iterdir()) if file.suffix in _SUFFIXES and file.is_file()]
     if len(files) != 1:
@@ -80,13 +80,13 @@ def _weights_on_hub(hub_id: str) -> Weights:
             raise error from None
     try:
         config = read_json(find_file(hub_id, CONFIG))
-    except InputError:  # not every file has one
+    except InputError:  # a config is optional
         config = {}
     return Weights(file, config)
 
 
 def read_config(file: str | Path) -> dict[str, Any]:
-    """The authors' config, a YAML or JSON file: a mapping of plain values, of a size that a person would write."""
+    """Read the authors' config, a mapping in a YAML or JSON file. Raises InputError for very large or deep files."""
     with reading(file, "a text file"):
         if Path(file).stat().st_size > _MOST_BYTES:
             raise InputError(f"{file} is larger than {_MOST_BYTES} bytes; expected a config")
@@ -102,7 +102,7 @@ def read_config(file: str | Path) -> dict[str, Any]:
 
 
 def _check_yaml(file: str | Path, text: str) -> None:
-    """Raises InputError for a text that would grow when it is read: by aliases, or by levels without end."""
+    """Raise InputError for aliases and deep nesting, which can exhaust memory."""
     levels = 0
     for event in yaml.parse(text, yaml.SafeLoader):
         if isinstance(event, yaml.AliasEvent):
@@ -113,7 +113,7 @@ def _check_yaml(file: str | Path, text: str) -> None:
 
 
 def import_model(kind: str, sources: Sources) -> Imported:
-    """A generator and its tokenizer. Files of another kind, or swapped ones, are named as what they look like."""
+    """Import a generator and its tokenizer. Errors name swapped files and files of another kind."""
     family = load_family(kind)
     try:
         return family.read(sources)
@@ -124,7 +124,7 @@ def import_model(kind: str, sources: Sources) -> Imported:
 
 
 def import_tokenizer(kind: str, file: Path, image_size: int | None = None) -> Tokenizer:
-    """A tokenizer that is published alone. image_size: of the images that it is for."""
+    """Import a tokenizer that is published without a generator. image_size: pixels along each side."""
     family = load_tokenizer_family(kind)
     try:
         return family.read(file, image_size)
@@ -136,7 +136,7 @@ def import_tokenizer(kind: str, file: Path, image_size: int | None = None) -> To
 
 
 def looks_like(file: Path) -> tuple[str, str] | None:
-    """The kind of a file by the names of its tensors, and whether it is a "generator" or a "tokenizer"; None if unknown."""
+    """Return the kind of a file and its part, "generator" or "tokenizer", by its tensor names; None if unknown."""
     names = _tensor_names(file)
     for kind in GENERATORS:
         family = load_family(kind)
@@ -147,7 +147,7 @@ def looks_like(file: Path) -> tuple[str, str] | None:
 
 
 def _tensor_names(file: Path) -> set[str]:
-    """The names of the tensors of a file in any form; none for a file that cannot be read."""
+    """Return the tensor names of a file in any format; none for an unreadable file."""
     for read in (lambda: read_tensors(file, "a model"), lambda: read_flax(file)):
         try:
             return {*read()}
@@ -157,7 +157,7 @@ def _tensor_names(file: Path) -> set[str]:
 
 
 def _mistake(kind: str, generator: Path, tokenizer: Path) -> str:
-    """What a user mistook for what, in words; "" if the files look right."""
+    """Return a message about swapped files or files of another kind; "" if there is no such mistake."""
     found = {"--generator": looks_like(generator), "--tokenizer": looks_like(tokenizer)}
     swapped = found["--generator"], found["--tokenizer"]
     if swapped == ((kind, "tokenizer"), (kind, "generator")):

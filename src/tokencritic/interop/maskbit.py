@@ -1,4 +1,4 @@
-"""MaskBit (markweberdev/maskbit): generators and lookup-free tokenizers, each one torch file, and the config in its yaml."""
+"""The importer of MaskBit (markweberdev/maskbit): generator and lookup-free tokenizer, each one torch file."""
 
 import math
 import re
@@ -17,13 +17,13 @@ from tokencritic.tokenizers.maskbit import MaskBitTokenizer
 
 _PUBLISHED_WIDTH, _PUBLISHED_HEADS = 1024, 16
 _DROPOUT = 0.1  # of all published generators
-# The published sampling settings by the bits of a place: guidance_scale, randomize_temperature, scale_pow. All have 64 steps.
+# Published sampling settings by bits per place: guidance_scale, randomize_temperature, scale_pow. All have 64 steps.
 _PUBLISHED_STEPS = 64
 _PUBLISHED = {10: (6.4, 10.5, 2.5), 12: (7.1, 8.2, 3.0), 14: (7.1, 7.8, 3.0), 16: (6.5, 7.5, 2.5), 18: (5.7, 8.5, 2.5)}
-_GUIDANCE = {"cosine": "cosine", "linear": "linear", "none": "constant"}  # guidance_annealing in our words
+_GUIDANCE = {"cosine": "cosine", "linear": "linear", "none": "constant"}  # guidance_annealing -> guidance_schedule
 _ANNEALED = (1.3, 0.5)  # the temperature with use_sampling_annealing
 
-# Layers of ours and of the authors' files.
+# Our layers -> theirs.
 _GENERATOR = {
     "trunk.bits": "input_proj",
     "trunk.classes": "class_emb",
@@ -42,7 +42,7 @@ _IN_LAYER = {
 
 
 def read(sources: Sources) -> Imported:
-    """Generator, tokenizer and the authors' sampling settings. What the config tells of sampling wins over the published."""
+    """Read generator, tokenizer and sampling settings. Settings of the config override the published ones."""
     model, images = _section(sources.config, "model"), _section(sources.config, "dataset", "preprocessing")
     mlm, vq = _section(model, "mlm_model"), _section(model, "vq_model")
     _check_kind(mlm, vq)
@@ -56,9 +56,7 @@ def read(sources: Sources) -> Imported:
     }
     for name, section in told.items():
         if section.get(name, own[name]) != own[name]:
-            raise InputError(
-                f"--config has {name} {section[name]!r}; the weights have {own[name]}: give their own config"
-            )
+            raise InputError(f"--config has {name} {section[name]!r}; expected {own[name]}, as in the weights")
     return Imported(generator, tokenizer, _defaults(tokenizer.config.bits, mlm))
 
 
@@ -75,15 +73,15 @@ def _generator(sources: Sources, mlm: Mapping[str, Any]) -> MaskBitGenerator:
     file = sources.generator
     arrays = read_tensors(file, "a generator")
     if "tok_emb_list.0.weight" in arrays:
-        raise InputError(f"--generator {file} is a bert generator, which embeds codes; only lfq_bert ones are imported")
+        raise InputError(f"--generator {file} is a bert generator; expected an lfq_bert generator")
     if "norm_after_transformer.weight" in arrays:
-        raise InputError(f"--generator {file} was trained with use_prenorm; only generators without it are imported")
+        raise InputError(f"--generator {file} was trained with use_prenorm; expected a generator without it")
     arrays = {re.sub(r"^token_emb\.", "input_proj.", name): value for name, value in arrays.items()}
     checkpoint = Checkpoint(file, arrays)
     width, bits = checkpoint.shape("input_proj.weight", 2)
     (part,) = checkpoint.shape("bits_to_indices", 1)
     if bits % part:
-        raise InputError(f"{file} has {bits} bits for a place and {part} for a part; they do not divide evenly")
+        raise InputError(f"{file} has {bits} bits per place; expected a multiple of {part}, the bits per part")
     sizes = {
         "places": checkpoint.shape("pos_emb", 3)[1] - 1,
         "splits": bits // part,
@@ -99,20 +97,20 @@ def _generator(sources: Sources, mlm: Mapping[str, Any]) -> MaskBitGenerator:
 
 
 def _tokenizer(sources: Sources, generator: MaskBitGenerator) -> MaskBitTokenizer:
-    """The tokenizer cut into the generator's parts, for images of as many places."""
+    """Read the tokenizer, with the generator's parts and number of places."""
     file, config = sources.tokenizer, generator.config
     checkpoint = Checkpoint(file, read_tensors(file, "a tokenizer"))
     if "quantize.embedding.weight" in checkpoint.arrays:
         raise InputError(
-            f"--tokenizer {file} has a codebook, as VQGAN+ has; expected a lookup-free tokenizer of MaskBit"
+            f"--tokenizer {file} has a codebook, as in VQGAN+; expected a lookup-free tokenizer of MaskBit"
         )
     (bits,) = checkpoint.shape("quantize.bits_to_indices", 1)
     if bits != config.splits * config.bits_per_part:
-        theirs = f"--generator {sources.generator} has {config.splits * config.bits_per_part}"
-        raise InputError(f"--tokenizer {file} has {bits} bits for a place; {theirs}: they do not belong together")
+        expected = f"{config.splits * config.bits_per_part}, as in --generator {sources.generator}"
+        raise InputError(f"--tokenizer {file} has {bits} bits per place; expected {expected}")
     side = math.isqrt(config.places)
     if side * side != config.places:
-        raise InputError(f"--generator {sources.generator} is for {config.places} places, which make no square image")
+        raise InputError(f"--generator {sources.generator} has {config.places} places; expected a square number")
     filters, channels, _, _ = checkpoint.shape("encoder.conv_in.weight", 4)
     levels = checkpoint.count(r"encoder\.down\.(\d+)\.")
     widths = [checkpoint.shape(f"encoder.down.{i}.res_blocks.0.conv1.weight", 4)[0] for i in range(levels or 1)]
@@ -142,7 +140,7 @@ def _generator_origin(ours: str, shape: tuple[int, ...]) -> Origin:
 
 
 def _tokenizer_name(ours: str, levels: int) -> str:
-    """The authors' name of a tensor. Their decoder numbers its levels in the order in which they run, ours from the finest."""
+    """Return the authors' name of a tensor. Decoder levels are numbered in order of execution, ours from the finest."""
     part, place, *rest = ours.split(".")
     if place == "mid":
         return ".".join([part, "mid.res_blocks", *rest])
@@ -156,7 +154,7 @@ def _tokenizer_name(ours: str, levels: int) -> str:
 
 
 def _without_buffers(checkpoint: Checkpoint, prefix: str) -> Checkpoint:
-    """The checkpoint without what follows from the number of bits; raises InputError unless the lowest bit comes first."""
+    """Return the checkpoint without its constant buffers. Raises InputError unless the lowest bit comes first."""
     arrays = dict(checkpoint.arrays)
     powers = arrays.pop(f"{prefix}bits_to_indices")
     bits = len(powers)
@@ -166,7 +164,7 @@ def _without_buffers(checkpoint: Checkpoint, prefix: str) -> Checkpoint:
     for name, (found, expected) in right.items():
         if found.shape != expected.shape or not found.double().equal(expected.double()):
             raise InputError(
-                f"{checkpoint.file} has another {prefix}{name} than MaskBit's, whose lowest bit comes first"
+                f"{checkpoint.file} has an unknown {prefix}{name}; expected MaskBit's, whose lowest bit comes first"
             )
     return Checkpoint(checkpoint.file, arrays)
 
@@ -175,7 +173,7 @@ def _check_kind(mlm: Mapping[str, Any], vq: Mapping[str, Any]) -> None:
     imported = {"model_cls": (mlm, "lfq_bert"), "use_prenorm": (mlm, False), "quantizer_type": (vq, "lookup-free")}
     for name, (section, right) in imported.items():
         if section.get(name, right) != right:
-            raise InputError(f"--config has {name} {section[name]!r}; only models with {right!r} are imported")
+            raise InputError(f"--config has {name} {section[name]!r}; expected {right!r}")
 
 
 def _heads(sources: Sources, mlm: Mapping[str, Any], width: int) -> int:
@@ -184,12 +182,12 @@ def _heads(sources: Sources, mlm: Mapping[str, Any], width: int) -> int:
     if "heads" in mlm or width == _PUBLISHED_WIDTH:
         return _number(mlm, "heads", _PUBLISHED_HEADS, whole=True)
     raise InputError(
-        f"{sources.generator} does not tell the number of attention heads; give --heads, or the authors' --config"
+        f"{sources.generator} does not contain the number of heads; give --heads, or the authors' --config"
     )
 
 
 def _defaults(bits: int, mlm: Mapping[str, Any]) -> SamplingSettings:
-    """The authors' settings; without a config those published for these bits, or for the nearest number of them."""
+    """Return the settings of the config; missing ones are those published for the nearest number of bits."""
     scale, noise, power = _PUBLISHED[min(_PUBLISHED, key=lambda published: abs(published - bits))]
     annealed = _choice(mlm, "use_sampling_annealing", {False: False, True: True})
     return SamplingSettings(
@@ -205,11 +203,11 @@ def _defaults(bits: int, mlm: Mapping[str, Any]) -> SamplingSettings:
 
 
 def _section(config: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
-    """A part of the config, empty where it has none."""
+    """Return a section of the config, empty if it is missing."""
     for name in names:
         config = config.get(name, {})
         if not isinstance(config, Mapping):
-            raise InputError(f"--config has {name} {config!r}; expected names and values below it")
+            raise InputError(f"--config has {name} {config!r}; expected a mapping")
     return config
 
 
@@ -221,7 +219,7 @@ def _number(section: Mapping[str, Any], name: str, usual: float, whole: bool = F
 
 
 def _choice(section: Mapping[str, Any], name: str, known: Mapping[Any, Any]) -> Any:
-    """What a value of the config stands for; without one, the first of those known."""
+    """Return the meaning of a value of the config. The default is the first of `known`."""
     value = section.get(name, next(iter(known)))
     if not isinstance(value, str | bool) or value not in known:
         raise InputError(f"--config has {name} {value!r}; expected {' or '.join(map(repr, known))}")

@@ -1,4 +1,4 @@
-"""The official MaskGIT checkpoints (google-research/maskgit): generator and tokenizer, each one flax file."""
+"""The importer of the official MaskGIT checkpoints (google-research/maskgit), each one flax file."""
 
 import math
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from tokencritic.models.generator import Generator
 from tokencritic.sampling.settings import SamplingSettings
 from tokencritic.tokenizers.vqgan import VQGAN
 
-# Layers of ours and of the flax files.
+# Our layers -> theirs.
 _EMBEDDINGS = {"trunk.words": "Embed_0.word_embeddings", "trunk.positions": "Embed_0.position_embeddings"}
 _ENDS = {
     "trunk.embedding_norm": "Embed_0.embeddings_ln",
@@ -41,46 +41,47 @@ _IN_BLOCK = {
 
 
 def read(sources: Sources) -> Imported:
-    """Generator and tokenizer of two official files, with the authors' settings for sampling."""
+    """Read generator and tokenizer, with the authors' sampling settings."""
     found = join(sources, import_generator, import_tokenizer)
     if sources.heads not in (None, heads := found.generator.config.heads):
-        raise InputError(f"--heads is {sources.heads}, and {sources.generator} has {heads}; leave it out")
+        raise InputError(f"--heads is {sources.heads}; {sources.generator} has {heads}; omit the flag")
     return found
 
 
 def join(
     sources: Sources, read_generator: Callable[[Path, int], Generator], read_tokenizer: Callable[..., VQGAN]
 ) -> Imported:
-    """Generator and tokenizer that belong together: each tells what cannot be seen in the other's file.
+    """Read a matching generator and tokenizer. Each provides sizes that the other's file does not contain.
 
-    read_generator: of a file and the codebook size. read_tokenizer: of a file and, optionally, the image size.
+    read_generator: a function of a file and the codebook size.
+    read_tokenizer: a function of a file and, optionally, the image size.
     """
     tokenizer = read_tokenizer(sources.tokenizer)
     generator = read_generator(sources.generator, tokenizer.codebook_size)
     side = math.isqrt(generator.num_tokens)
     if side * side != generator.num_tokens:
-        raise InputError(f"{sources.generator} is for {generator.num_tokens} tokens, which make no square image")
+        raise InputError(f"{sources.generator} has {generator.num_tokens} tokens per image; expected a square number")
     tokenizer = read_tokenizer(sources.tokenizer, side * tokenizer.factor)
-    # 8 to 16 steps, choice temperature 4.5 at 256 x 256 and 7 at 512 x 512.
+    # The authors use 8 to 16 steps, and choice temperature 4.5 at 256 x 256 and 7 at 512 x 512.
     noise = 4.5 if tokenizer.image_size <= 256 else 7.0
     defaults = SamplingSettings(sampler="confidence", schedule="maskgit", steps=12, selection_noise=noise)
     return Imported(generator, tokenizer, defaults)
 
 
 def split_words(file: str | Path, vocabulary: int, codebook_size: int) -> dict[str, int]:
-    """How many of the words of a file are codes, and how many classes; the file knows only all of them together."""
+    """Return the numbers of codes and classes. The file only contains the size of the whole vocabulary."""
     if not 1 <= codebook_size <= vocabulary - 2:  # the rest is at least one class, and the mask
         raise InputError(
-            f"codebook_size is {codebook_size}; {file} has {vocabulary} words for codes, classes and the mask: "
-            f"give the tokenizer's, from 1 to {vocabulary - 2}"
+            f"codebook_size is {codebook_size}; expected 1 to {vocabulary - 2}, because {file} has {vocabulary} words "
+            "for codes, classes and the mask"
         )
     return {"codebook_size": codebook_size, "num_classes": vocabulary - codebook_size - 1}
 
 
 def import_generator(file: str | Path, codebook_size: int) -> Generator:
-    """The generator of a `maskgit_imagenet*_checkpoint`, in eval mode; every other size is seen in the arrays.
+    """Read the generator of a `maskgit_imagenet*_checkpoint`, in evaluation mode. Sizes are read from the arrays.
 
-    codebook_size: the tokenizer's; the file knows only codes and classes together.
+    codebook_size: that of the tokenizer, which the file does not contain.
     """
     checkpoint = Checkpoint(file, read_flax(file))
     vocabulary, width = checkpoint.shape("Embed_0.word_embeddings.embedding", 2)
@@ -98,9 +99,9 @@ def import_generator(file: str | Path, codebook_size: int) -> Generator:
 
 
 def import_tokenizer(file: str | Path, image_size: int | None = None) -> VQGAN:
-    """The tokenizer of a `tokenizer_imagenet*_checkpoint`, in eval mode.
+    """Read the tokenizer of a `tokenizer_imagenet*_checkpoint`, in evaluation mode.
 
-    image_size: of the images it is for. The convolutions fit any, so the file does not tell; 256 without it.
+    image_size: pixels along each side, which the file does not contain; 256 by default.
     """
     checkpoint = Checkpoint(file, read_flax(file))
     codes, code_width = checkpoint.shape("quantizer.codebook", 2)
@@ -108,7 +109,7 @@ def import_tokenizer(file: str | Path, image_size: int | None = None) -> VQGAN:
     levels = checkpoint.count(r"decoder\.Conv_(\d+)\.") - 1  # one at either end and one between two levels
     blocks = checkpoint.count(r"encoder\.ResBlock_(\d+)\.")
     if levels < 1 or blocks % (levels + 1) or not blocks:
-        raise InputError(f"{file} has {blocks} encoder blocks, which do not fill {levels} levels and the middle evenly")
+        raise InputError(f"{file} has {blocks} encoder blocks; expected a multiple of {levels + 1} for {levels} levels")
     blocks //= levels + 1
     widths = [checkpoint.shape(f"encoder.ResBlock_{i * blocks}.Conv_0.kernel", 4)[3] for i in range(levels)]
     sizes: dict[str, Any] = {"channels": channels, "blocks": blocks, "codebook_size": codes, "code_width": code_width}
@@ -149,7 +150,7 @@ def _tokenizer_origin(sizes: dict[str, Any], ours: str, shape: tuple[int, ...]) 
         theirs = {"conv_in": "Conv_0", "norm_out": "GroupNorm_0", "conv_out": f"Conv_{last}"}[place]
     elif rest[-1] == "upsample_conv":
         theirs = f"Conv_{levels - int(rest[0])}"
-    else:  # flax numbers levels, middle and blocks in the order in which they run
+    else:  # flax numbers levels, middle and blocks in order of execution
         middle = levels if part == "encoder" else 0
         level = {"down": int(rest[0]), "mid": middle, "up": levels - int(rest[0])}[place]
         theirs = f"ResBlock_{level * blocks + int(rest[-2])}.{_IN_BLOCK[rest[-1]]}"
@@ -157,7 +158,7 @@ def _tokenizer_origin(sizes: dict[str, Any], ours: str, shape: tuple[int, ...]) 
 
 
 def _layer_origin(theirs: str, tensor: str, shape: tuple[int, ...]) -> Origin:
-    """A bias, the scale of a norm, or a kernel, whose output channels come last in flax."""
+    """Return the origin of a bias, the scale of a norm, or a kernel, whose output channels come last in flax."""
     if tensor == "bias" or len(shape) == 1:
         return Origin({f"{theirs}.{'bias' if tensor == 'bias' else 'scale'}": shape})
     new, old, *size = shape

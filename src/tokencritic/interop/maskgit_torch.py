@@ -1,7 +1,7 @@
-"""The official MaskGIT checkpoints as hmorimitsu/maskgit-torch converted them: generator and tokenizer, each one torch file.
+"""The importer of MaskGIT checkpoints that hmorimitsu/maskgit-torch converted to torch, each one file.
 
-The weights are the official ones, so our networks give the official logits and images. Those of that repository differ by a
-little: it has the exact GELU and torch's epsilon in the group norms.
+The weights are the official ones, and so are the logits and images of our networks. Those of that repository differ
+slightly, because it uses the exact GELU and torch's epsilon in group norms.
 """
 
 from functools import partial
@@ -17,8 +17,8 @@ from tokencritic.interop.maskgit import join, split_words
 from tokencritic.models.generator import Generator
 from tokencritic.tokenizers.vqgan import VQGAN
 
-_HEADS = {768: 16}  # of the published generators, by their width; no tensor tells
-# Tensors and layers of ours and of the files.
+_HEADS = {768: 16}  # attention heads of the published generators by width, which no file contains
+# Our tensors and layers -> theirs.
 _TENSORS = {"trunk.words.weight": "tok_emb.weight", "trunk.positions.weight": "pos_emb"}
 _ENDS = {
     "trunk.embedding_norm": "emb_ln",
@@ -36,14 +36,15 @@ _IN_BLOCK = {"norm1": "norm0", "conv1": "conv0", "norm2": "norm1", "conv2": "con
 
 
 def read(sources: Sources) -> Imported:
-    """Generator and tokenizer of two files, with the official settings for sampling."""
+    """Read generator and tokenizer, with the official sampling settings."""
     return join(sources, partial(import_generator, heads=sources.heads), import_tokenizer)
 
 
 def import_generator(file: str | Path, codebook_size: int, heads: int | None = None) -> Generator:
-    """The generator of a `maskgit_imagenet*.ckpt`, in eval mode. codebook_size: the tokenizer's.
+    """Read the generator of a `maskgit_imagenet*.ckpt`, in evaluation mode.
 
-    heads: of the attention; those of the published generators by default.
+    codebook_size: that of the tokenizer.
+    heads: attention heads; by default those of the published generators.
     """
     checkpoint = Checkpoint(file, read_tensors(file, "a MaskGIT generator"))
     vocabulary, width = checkpoint.shape("tok_emb.weight", 2)
@@ -51,7 +52,7 @@ def import_generator(file: str | Path, codebook_size: int, heads: int | None = N
     mlp_width, _ = checkpoint.shape("blocks.0.MLP.0.weight", 2)
     heads = _HEADS.get(width) if heads is None else heads
     if heads is None:
-        raise InputError(f"--heads is missing: {file} of width {width} does not tell the heads of its attention")
+        raise InputError(f"--heads is missing; {file} of width {width} does not contain the number of heads")
     sizes = split_words(file, vocabulary, codebook_size) | {
         "num_tokens": positions - 1,
         "width": width,
@@ -63,7 +64,7 @@ def import_generator(file: str | Path, codebook_size: int, heads: int | None = N
 
 
 def import_tokenizer(file: str | Path, image_size: int | None = None) -> VQGAN:
-    """The tokenizer of a `tokenizer_imagenet*.ckpt`, in eval mode. image_size: 256 if not given; the file does not tell."""
+    """Read the tokenizer of a `tokenizer_imagenet*.ckpt`, in evaluation mode. image_size: 256 by default."""
     checkpoint = Checkpoint(file, read_tensors(file, "a MaskGIT tokenizer"))
     codes, code_width = checkpoint.shape("quantizer.codebook.weight", 2)
     filters, channels, _, _ = checkpoint.shape("encoder.conv_in.weight", 4)
@@ -94,7 +95,7 @@ def _tokenizer_origin(levels: int, blocks: int, ours: str, shape: tuple[int, ...
     part, place, *rest, tensor = ours.split(".")
     if not rest:  # at either end
         return Origin({ours: shape})
-    # Levels and middle are numbered in the order in which they run; an upsampling without weights follows a level's blocks.
+    # Levels and middle are numbered in order of execution. An upsampling without weights follows the blocks of a level.
     middle = levels if part == "encoder" else 0
     level = {"down": int(rest[0]), "mid": middle, "up": levels - int(rest[0])}[place]
     layer = str(blocks + 1) if rest[-1] == "upsample_conv" else f"{rest[-2]}.{_IN_BLOCK[rest[-1]]}"

@@ -1,4 +1,4 @@
-"""TiTok (bytedance/1d-tokenizer): the published generators L-32, B-64 (BERT) and S-128 (U-ViT), and their tokenizers."""
+"""The importer of TiTok (bytedance/1d-tokenizer): L-32 and B-64 (BERT), S-128 (U-ViT), and their tokenizers."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -21,11 +21,11 @@ from tokencritic.sampling.settings import SamplingSettings
 from tokencritic.schedules import GuidanceSchedule
 from tokencritic.tokenizers.titok import TiTok
 
-_BERT, _UVIT = "model.lm_head.weight", "mid_block.attn.qkv.weight"  # each in the files of one kind of generator
+_BERT, _UVIT = "model.lm_head.weight", "mid_block.attn.qkv.weight"  # each identifies one kind of generator
 _NO_WEIGHTS = ("model.embeddings.position_ids",)
 _HEADS = {(BertGenerator, 768): 16, (UViTGenerator, 1024): 16}  # of the published generators, by their width
-_HEAD_WIDTHS = range(16, 129)  # that are plausible
-# Layers of ours and of the published files.
+_HEAD_WIDTHS = range(16, 129)  # plausible sizes of a head
+# Our layers -> theirs.
 _BERT_ENDS = {"trunk.embedding_norm": "model.embeddings.LayerNorm", "to_logits": "model.lm_head"}
 _IN_BERT = {
     "out": "attention.output.dense",
@@ -60,14 +60,14 @@ _IN_TOKENIZER_BLOCK = {
     "up": "mlp.c_fc",
     "down": "mlp.c_proj",
 }
-# Variants with another layout, by the key of the config and its value.
+# Unsupported variants, by the key of the config and its value.
 _REFUSED: dict[str, Any] = {
     "is_legacy": False,
     "finetune_decoder": False,
     "use_l2_norm": False,
     "quantize_mode": "vae",
 }
-# The authors' settings, under the names of their config; and their schedules of guidance by our names.
+# The authors' settings, by the keys of their config, and their guidance schedules -> ours.
 _SETTINGS = ("num_steps", "randomize_temperature", "guidance_scale", "guidance_decay")
 _PUBLISHED: dict[tuple[type[UntiedGenerator], int], tuple[int, float, float, str]] = {
     (BertGenerator, 32): (8, 9.5, 4.5, "linear"),
@@ -79,24 +79,24 @@ _SUPPORTED = "TiTok-L-32, B-64 and S-128 can be imported"
 
 
 def read(sources: Sources) -> Imported:
-    """The generator and the tokenizer of two files, with the authors' settings for sampling."""
+    """Read generator and tokenizer, with the authors' sampling settings."""
     tokenizer = import_tokenizer(sources.tokenizer, sources.config)
     generator = import_generator(sources.generator, sources.heads, sources.config)
     for name, what in (("num_tokens", "tokens"), ("codebook_size", "codes")):
         ours, theirs = vars(generator)[name], vars(tokenizer)[name]
         if ours != theirs:
-            pair = f"{sources.generator} is for {ours} {what}, and the tokenizer {sources.tokenizer} has {theirs}"
-            raise InputError(f"{pair}; give the two of one model")
+            pair = f"{sources.generator} has {ours} {what}, and the tokenizer {sources.tokenizer} has {theirs}"
+            raise InputError(f"{pair}; expected the same number")
     return Imported(generator, tokenizer, _defaults(generator, sources.config))
 
 
 def import_generator(
     file: str | Path, heads: int | None = None, config: Mapping[str, Any] | None = None
 ) -> UntiedGenerator:
-    """The generator of a file, in eval mode: a BERT or a U-ViT, as its tensors tell.
+    """Read a generator, a BERT or a U-ViT, in evaluation mode.
 
-    heads: of the attention, which no tensor tells; without it those of the config, else those of the published generators.
-    config: the authors' own.
+    heads: attention heads; by default those of the config, else those of the published generators.
+    config: the authors' config.
     """
     checkpoint = _read(file, "a TiTok generator")
     if _BERT in checkpoint.arrays:
@@ -104,7 +104,7 @@ def import_generator(
     elif _UVIT in checkpoint.arrays:
         kind, origin_of, sizes = UViTGenerator, _uvit_origin, _uvit_sizes(checkpoint)
     else:
-        raise InputError(f"{file} is no TiTok generator: it has neither {_BERT} nor {_UVIT}")
+        raise InputError(f"{file} is not a TiTok generator: it has neither {_BERT} nor {_UVIT}")
     given = _section(config, "generator")
     given_heads = given.get("num_attention_heads") if heads is None else heads
     sizes["heads"] = _heads(file, kind, sizes["width"], given_heads)
@@ -112,11 +112,11 @@ def import_generator(
 
 
 def import_tokenizer(file: str | Path, config: Mapping[str, Any] | None = None) -> TiTok:
-    """The tokenizer of a file, in eval mode. config: the authors' own, which names variants that are not supported."""
+    """Read a tokenizer in evaluation mode. config: the authors' config, checked for unsupported variants."""
     for name, refused in _REFUSED.items():
         if _section(config, "vq_model").get(name) == refused:
             value = refused if isinstance(refused, str) else str(refused).lower()
-            raise InputError(f"{file} is a TiTok tokenizer with {name} {value}, of another layout; {_SUPPORTED}")
+            raise InputError(f"{file} is a TiTok tokenizer with {name} {value}; {_SUPPORTED}")
     checkpoint = _read(file, "a TiTok tokenizer")
     checkpoint.shape("latent_tokens", 2)
     for name, variant in (
@@ -135,7 +135,7 @@ def _read(file: str | Path, owner: str) -> Checkpoint:
 
 
 def _section(config: Mapping[str, Any] | None, name: str) -> Mapping[str, Any]:
-    """The part of the authors' config on the generator or the tokenizer; empty where there is none."""
+    """Return the section of the authors' config for the generator or the tokenizer; empty if it is missing."""
     model = (config or {}).get("model")
     section = model.get(name) if isinstance(model, Mapping) else None
     return section if isinstance(section, Mapping) else {}
@@ -148,7 +148,7 @@ def _heads(file: str | Path, kind: type[UntiedGenerator], width: int, given: Any
     plausible = [n for n in range(1, width + 1) if width % n == 0 and width // n in _HEAD_WIDTHS] or [1]
     choice = f"its width is {width}: give one of {', '.join(map(str, plausible))}"
     if heads is None:
-        raise InputError(f"--heads is missing: {file} does not tell the heads of the attention; {choice}")
+        raise InputError(f"--heads is missing; {file} does not contain the number of heads; {choice}")
     raise InputError(f"--heads is {heads} for {file}; {choice}")
 
 
@@ -191,7 +191,7 @@ def _tokenizer_sizes(checkpoint: Checkpoint) -> dict[str, Any]:
     widths = [checkpoint.shape(f"pixel_decoder.up.{i}.block.0.conv1.weight", 4)[0] for i in range(levels or 1)]
     if patch != 2 ** (len(widths) - 1):
         sizes = f"patches of {patch} pixels and {len(widths)} levels of pixel decoder"
-        raise InputError(f"{checkpoint.file} has {sizes}; expected levels that double to the size of a patch")
+        raise InputError(f"{checkpoint.file} has {sizes}; expected patches of {2 ** (len(widths) - 1)} pixels")
     return checkpoint.levels(widths[0], widths, side * patch) | {
         "channels": channels,
         "blocks": checkpoint.count(r"pixel_decoder\.up\.\d+\.block\.(\d+)\."),
@@ -244,7 +244,7 @@ def _uvit_origin(sizes: dict[str, Any], ours: str, shape: tuple[int, ...]) -> Or
 
 
 def _reordered(codes: int) -> Callable[[Tensor], Tensor]:
-    """From codes, mask, classes and null class to our order of the words, with the mask last."""
+    """Return a function that reorders codes, mask, classes and null class to our order, with the mask last."""
     return lambda words: torch.cat([words[:codes], words[codes + 1 :], words[codes : codes + 1]])
 
 
@@ -270,7 +270,7 @@ def _tokenizer_origin(sizes: dict[str, Any], ours: str, shape: tuple[int, ...]) 
     if not layer.startswith("blocks."):
         place = f"{part}.{_IN_TOKENIZER[layer]}.{tensor}"
         flat = tensor == "bias" or layer not in ("to_code", "to_logits.0", "to_logits.2")
-        # Theirs are convolutions of 1 x 1.
+        # Theirs are 1 x 1 convolutions.
         return Origin({place: shape if flat else (*shape[:2], 1, 1)}, lambda weight: weight.reshape(shape))
     _, index, name = layer.split(".")
     theirs = f"{part}.transformer.{index}"
@@ -280,7 +280,7 @@ def _tokenizer_origin(sizes: dict[str, Any], ours: str, shape: tuple[int, ...]) 
 
 
 def _encoder_sequence(num_tokens: int, shape: tuple[int, ...]) -> Origin:
-    """Positions with the class token at the first and the latents behind."""
+    """Return the origin of the encoder's sequence: class token, positions and latent tokens."""
     length, width = shape
     names = {
         "encoder.class_embedding": (1, width),
@@ -297,7 +297,7 @@ def _encoder_sequence(num_tokens: int, shape: tuple[int, ...]) -> Origin:
 
 
 def _defaults(generator: UntiedGenerator, config: Mapping[str, Any]) -> SamplingSettings:
-    """The authors' settings for a published size; for another those of their config, with L-32's where it has none."""
+    """Return the authors' settings for a published size, else those of the config. Missing ones are those of L-32."""
     published = _PUBLISHED.get((type(generator), generator.num_tokens))
     usual = dict(zip(_SETTINGS, published or _PUBLISHED[BertGenerator, 32], strict=True))
     given = {} if published else _section(config, "generator")
@@ -314,7 +314,7 @@ def _defaults(generator: UntiedGenerator, config: Mapping[str, Any]) -> Sampling
         temperature=(1.3, 0.5),
         selection_noise=noise,
         schedule="titok",
-        guidance=scale if cosine else 1 + scale,  # the others count it from the logits with the class
+        guidance=scale if cosine else 1 + scale,  # other schedules define the scale relative to the class logits
         guidance_schedule=_GUIDANCE[decay],
         guidance_power=3.0 if cosine else 1.0,
     )

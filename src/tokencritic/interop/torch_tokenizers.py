@@ -1,4 +1,4 @@
-"""Tokenizers that are published alone: MaskGIT's VQGAN, as open-muse and TiTok have it too, and taming-transformers' VQGAN."""
+"""Importers of tokenizers: MaskGIT's VQGAN, also of open-muse and TiTok, and taming-transformers' VQGAN."""
 
 import re
 from pathlib import Path
@@ -15,18 +15,20 @@ _CODEBOOK = "quantize.embedding.weight"
 
 
 def import_muse_tokenizer(file: str | Path, image_size: int | None = None) -> VQGAN:
-    """`maskgit-vqgan-imagenet-f16-256` of open-muse or TiTok (.safetensors, .bin or .pt), in eval mode.
+    """Read `maskgit-vqgan-imagenet-f16-256` of open-muse or TiTok (.safetensors, .bin or .pt), in evaluation mode.
 
-    image_size: of the images it is for; the file does not tell, 256 without it. All other sizes are seen in the arrays.
+    image_size: pixels along each side, which the file does not contain; 256 by default.
     """
     checkpoint = _read(file)
     return checkpoint.build(VQGAN, _sizes(checkpoint, image_size), _origin)
 
 
 def import_taming_tokenizer(file: str | Path, image_size: int | None = None) -> TamingVQGAN:
-    """A VQGAN checkpoint of taming-transformers (Lightning .ckpt, or its state dict as .safetensors), in eval mode.
+    """Read a VQGAN of taming-transformers (Lightning .ckpt, or state dict as .safetensors), in evaluation mode.
 
-    image_size: as for `import_muse_tokenizer`. Entries of the training loss in the file are left out.
+    image_size: as in `import_muse_tokenizer`.
+
+    Tensors of the training loss are ignored.
     """
     checkpoint = _read(file)
     sizes = _sizes(checkpoint, image_size) | {"latent_width": checkpoint.shape("quant_conv.weight", 4)[1]}
@@ -41,7 +43,7 @@ def _read(file: str | Path) -> Checkpoint:
 
 
 def _sizes(checkpoint: Checkpoint, image_size: int | None) -> dict[str, Any]:
-    """What both kinds of file tell alike."""
+    """Return the sizes that both kinds of file contain."""
     codes, code_width = checkpoint.shape(_CODEBOOK, 2)
     filters, channels, _, _ = checkpoint.shape("encoder.conv_in.weight", 4)
     levels = checkpoint.count(r"encoder\.down\.(\d+)\.block\.\d+\.conv1\.")
@@ -55,7 +57,7 @@ def _origin(ours: str, shape: tuple[int, ...]) -> Origin:
     return Origin({_CODEBOOK if ours == "quantizer.codebook" else ours: shape})
 
 
-# A file of taming-transformers has the marks of open-muse's too, and so comes first.
+# taming-transformers comes first, because its files also have open-muse's marks.
 _READERS = {
     "tokenizer-taming": (("quant_conv.weight",), import_taming_tokenizer),
     "tokenizer-maskgit": (maskgit.FAMILY.tokenizer_marks, maskgit.import_tokenizer),

@@ -1,8 +1,8 @@
 """The bidirectional transformer of generator and critic.
 
 The default is the official MaskGIT architecture: token and position embeddings with LayerNorm, post-norm blocks, tanh
-GELU, and a dense readout. The epsilon of LayerNorm is 1e-12. The vocabulary is the codes, the classes, the null class if
-there is one, and the mask token, in this order.
+GELU, and a dense readout. The epsilon of LayerNorm is 1e-12. The vocabulary is the codes, the classes, the null class
+if there is one, and the mask token, in this order.
 """
 
 import math

@@ -227,6 +227,6 @@ def temperature_range(temperature: Temperature) -> tuple[float, float]:
     start, end = pair
     if not (math.isfinite(start) and math.isfinite(end) and min(start, end) >= 0):
         raise InputError(
-            f"temperature is {temperature}; it must be finite and 0 or more, or a pair (start, end) of such numbers"
+            f"temperature is {temperature}; it must be 0 (greedy) or positive, or a pair (start, end) of such"
         )
     return start, end
