@@ -47,7 +47,7 @@ class PatternTask(Task):
 
     def validate(self, network, rows):
         loss = self.loss(network, rows, 2**40)
-        return {"loss": float(loss.values.sum() / loss.count())}
+        return {"loss": float(loss.values.sum() / loss.num_counted())}
 
     def facts(self):
         return {"rows": self.num_rows}

@@ -75,7 +75,7 @@ class Learner:
                 loss = self.task.loss(self.network, part, step)
             value = loss.values.float().sum()
             value.backward()
-            total += torch.stack([value.detach(), loss.count()])
+            total += torch.stack([value.detach(), loss.num_counted()])
             gathered.append({name: number.detach().float().mean() for name, number in loss.numbers.items()})
         total = self.ranks.total(total)
         gradients = [parameter.grad for parameter in self.network.parameters() if parameter.grad is not None]

@@ -22,7 +22,7 @@ class Loss(NamedTuple):
     numbers: dict[str, Tensor]
     counted: Tensor | None = None
 
-    def count(self) -> Tensor:
+    def num_counted(self) -> Tensor:
         """How many values count: a scalar float on their device, which the host does not wait for."""
         if self.counted is None:
             return torch.full((), float(self.values.numel()), device=self.values.device)
@@ -67,7 +67,7 @@ class Task(ABC):
     def validate(self, network: nn.Module, rows: Tensor) -> dict[str, float]:
         """Numbers on held-out examples, `loss` among them; the network holds the averaged weights, in eval mode."""
         parts = [self.loss(network, part, None) for part in rows.split(VALIDATION_BATCH)]
-        loss = sum(part.values.float().sum() for part in parts) / sum(part.count() for part in parts)
+        loss = sum(part.values.float().sum() for part in parts) / sum(part.num_counted() for part in parts)
         gathered = {name: torch.cat([part.numbers[name] for part in parts]) for name in parts[0].numbers}
         return {"loss": float(loss), **{name: values.float().mean().item() for name, values in gathered.items()}}
 
