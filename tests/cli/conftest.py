@@ -4,10 +4,17 @@ import pytest
 import torch
 
 from tokencritic import Generator, TokenCriticPipeline, TransformerConfig
+from tokencritic.cli import arguments
 from tokencritic.models.classifier import Classifier, ClassifierConfig
 from tokencritic.tokenizers.compact import CompactConfig, CompactTokenizer
 
 SIZES = TransformerConfig(num_tokens=4, codebook_size=16, num_classes=3, width=16, layers=1, heads=2, mlp_width=32)
+
+
+@pytest.fixture(autouse=True)
+def device_is_known(monkeypatch):
+    """As if an earlier command had named the device: a process does so once, in whichever test comes first."""
+    monkeypatch.setattr(arguments, "_SAID", {"cpu"})
 
 
 @pytest.fixture(scope="module")

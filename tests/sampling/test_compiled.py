@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from sampling.test_on_gpu import Model
 from torch._dynamo.testing import CompileCounter
 
 from tokencritic import TokenCriticPipeline
@@ -48,6 +49,18 @@ def test_guidance_that_changes_from_step_to_step():
     parts = guided(generator, Guidance(3.0, "linear")), ConfidenceScorer()
     assert (sample(*parts, [0, 1, 2], 5, steps=8) == expected).float().mean() > 0.95
     assert 1 <= counter.frame_count <= MOST_GRAPHS
+
+
+@pytest.mark.parametrize("family", ["halton", "bert", "uvit", "maskbit"])
+def test_every_family(family):
+    model = Model(family=family)
+    expected = sample(model.generator, model.scorer(sampler="critic"), [0, 1, 2], 5, steps=8)
+    counter = CompileCounter()
+    compile_blocks(model.generator, model.judges.critic, backend=counter)
+    found = sample(model.generator, model.scorer(sampler="critic"), [0, 1, 2], 5, steps=8)
+    assert (found == expected).float().mean() > 0.95
+    # A U-ViT has two kinds of blocks: those before and those after its middle, which join what was kept.
+    assert 1 <= counter.frame_count <= MOST_GRAPHS + (family == "uvit")
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute")  # torch looks at it, and hides the warning its own way

@@ -8,7 +8,10 @@ from tokencritic.guidance import guided
 from tokencritic.models.generator import Generator
 from tokencritic.models.halton import HaltonConfig, HaltonGenerator
 from tokencritic.models.inline_critic import InlineCritic, InlineCriticConfig
+from tokencritic.models.maskbit import MaskBitConfig, MaskBitGenerator
+from tokencritic.models.titok import BertConfig, BertGenerator
 from tokencritic.models.transformer import TransformerConfig
+from tokencritic.models.uvit import UViTConfig, UViTGenerator
 from tokencritic.sampling.samplers import SAMPLERS
 from tokencritic.sampling.scorers import CriticScorer, Judges, make_scorer
 from tokencritic.sampling.settings import SamplingSettings
@@ -17,6 +20,16 @@ from tokencritic.sampling.trace import Trace
 from tokencritic.schedules import Guidance
 
 SIZES = {"num_tokens": 16, "codebook_size": 20, "num_classes": 3, "width": 16, "layers": 2, "heads": 2, "mlp_width": 32}
+# MaskBit's tokens are parts of places: 8 places of 2 parts, of 4 bits each.
+MASKBIT_SIZES = {name: value for name, value in SIZES.items() if name not in ("num_tokens", "codebook_size")}
+FAMILIES = {
+    "maskgit": lambda: Generator(TransformerConfig(**SIZES, null_class=True)),
+    "without classes": lambda: Generator(TransformerConfig(**SIZES | {"num_classes": 0})),
+    "halton": lambda: HaltonGenerator(HaltonConfig(**SIZES)),
+    "bert": lambda: BertGenerator(BertConfig(**SIZES)),
+    "uvit": lambda: UViTGenerator(UViTConfig(**SIZES | {"layers": 3})),
+    "maskbit": lambda: MaskBitGenerator(MaskBitConfig(**MASKBIT_SIZES, places=8, splits=2, bits_per_part=4)),
+}
 LABELS = [2, 0, 0, 1]
 GUIDANCES = {"none": 1.0, "constant": 2.5, "linear": Guidance(2.5, "linear"), "cosine": Guidance(2.5, "cosine")}
 
@@ -26,16 +39,15 @@ class Model:
 
     def __init__(self, device="cpu", family="maskgit", **options):
         torch.manual_seed(0)
-        if family == "maskgit":
-            self.generator = Generator(TransformerConfig(**SIZES, null_class=True))
-        else:
-            self.generator = HaltonGenerator(HaltonConfig(**SIZES))
+        self.generator = FAMILIES[family]()
         for parameter in self.generator.parameters():  # so that the logits say something
             parameter.data += 0.2 * torch.randn_like(parameter)
         critic = self.generator.start_critic(**options)
         torch.nn.init.normal_(critic.head.weight)
-        features = {"num_features": 2, "feature_width": 16, "width": 16, "layers": 1, "heads": 2, "mlp_width": 16}
-        inline = InlineCritic(InlineCriticConfig(num_tokens=16, codebook_size=20, num_classes=3, **features))
+        features = {"num_features": self.generator.num_features, "feature_width": self.generator.feature_width}
+        sizes = {name: vars(self.generator)[name] for name in ("num_tokens", "codebook_size", "num_classes")}
+        sizes |= {"width": 16, "layers": 1, "heads": 2, "mlp_width": 16}
+        inline = InlineCritic(InlineCriticConfig(**sizes, **features))
         for network in (self.generator, critic, inline):
             network.to(device)
         self.judges = Judges(critic, inline, (4, 4))
@@ -94,12 +106,23 @@ def test_settings(name):
     assert_same_without_waiting(run)
 
 
-@pytest.mark.parametrize("family", ["maskgit", "halton"])
+@pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_and_a_critic_that_reads_the_mask(family):
     def run(model, steps, device):
-        return sample(model.generator, CriticScorer(model.judges.critic), LABELS, 7, steps=steps)
+        labels = LABELS if model.generator.num_classes else None
+        return sample(model.generator, CriticScorer(model.judges.critic), labels, [7, 8, 9, 10], steps=steps)
 
     assert_same_without_waiting(run, family=family, reads_mask=True)
+
+
+@pytest.mark.parametrize("family", [family for family in FAMILIES if family != "without classes"])
+@pytest.mark.parametrize("sampler", ["inline", "confidence"])
+def test_every_family_with_guidance_that_changes(family, sampler):
+    def run(model, steps, device):
+        generator = guided(model.generator, GUIDANCES["linear"])
+        return sample(generator, model.scorer(sampler=sampler), LABELS, 7, steps=steps)
+
+    assert_same_without_waiting(run, family=family)
 
 
 @pytest.mark.parametrize("sampler", ["critic", "inline"])

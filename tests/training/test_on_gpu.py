@@ -1,6 +1,7 @@
 """Training on a stand-in for a GPU: a step leaves no tensor on the CPU and does not make the host wait for the device."""
 
 import sys
+from functools import partial
 
 import pytest
 import torch
@@ -9,8 +10,12 @@ from training.tiny_tokens import SIZES, make_arrays
 
 from tokencritic.distribution import Ranks
 from tokencritic.models.generator import Generator
+from tokencritic.models.halton import HaltonConfig, HaltonGenerator
 from tokencritic.models.inline_critic import InlineCritic, InlineCriticConfig
+from tokencritic.models.maskbit import MaskBitConfig, MaskBitGenerator
+from tokencritic.models.titok import BertConfig, BertGenerator
 from tokencritic.models.transformer import TransformerConfig
+from tokencritic.models.uvit import UViTConfig, UViTGenerator
 from tokencritic.training.learner import Learner
 from tokencritic.training.settings import OptimizerSettings, TrainingSettings
 from tokencritic.training.token_tasks import (
@@ -25,17 +30,30 @@ from tokencritic.training.token_tasks import (
 ROWS = torch.tensor([5, 60, 0, 33, 7, 8, 12, 40])
 
 
-def make_generator():
+# MaskBit's tokens are parts of places: 2 places of 2 parts, of 4 bits each.
+MASKBIT_SIZES = {name: value for name, value in SIZES.items() if name not in ("num_tokens", "codebook_size")}
+FAMILIES = {
+    "maskgit": lambda: Generator(TransformerConfig(**SIZES, dropout=0.0, null_class=True)),
+    "halton": lambda: HaltonGenerator(HaltonConfig(**SIZES, dropout=0.0)),
+    "bert": lambda: BertGenerator(BertConfig(**SIZES, dropout=0.0)),
+    "uvit": lambda: UViTGenerator(UViTConfig(**SIZES | {"layers": 3})),
+    "maskbit": lambda: MaskBitGenerator(
+        MaskBitConfig(**MASKBIT_SIZES, places=2, splits=2, bits_per_part=4, dropout=0.0)
+    ),
+}
+
+
+def make_generator(family="maskgit"):
     torch.manual_seed(1)
-    return Generator(TransformerConfig(**SIZES, dropout=0.0, null_class=True))
+    return FAMILIES[family]()
 
 
-def generator_task():
-    return GeneratorTask(make_generator(), make_arrays(), GeneratorObjective(drop_label=0.5), seed=3)
+def generator_task(family="maskgit"):
+    return GeneratorTask(make_generator(family), make_arrays(), GeneratorObjective(drop_label=0.5), seed=3)
 
 
-def critic_task(**objective):
-    generator = make_generator()
+def critic_task(family="maskgit", **objective):
+    generator = make_generator(family)
     critic = generator.start_critic(reads_mask=True, ratio_conditioned=True)
     return CriticTask(critic, generator, make_arrays(), CriticObjective(**objective), seed=3)
 
@@ -55,6 +73,8 @@ TASKS = {
     "critic, temperature of a sampler": lambda: critic_task(temperature=(1.2, 0.5), target="changed"),
     "inline critic": inline_critic_task,
 }
+for family in ("halton", "bert", "uvit", "maskbit"):
+    TASKS |= {f"{family} generator": partial(generator_task, family), f"{family} critic": partial(critic_task, family)}
 
 
 @pytest.fixture(autouse=True)

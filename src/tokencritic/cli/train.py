@@ -37,7 +37,7 @@ _HELP = {
     "start": "generator: from its trunk; random: as in the paper",
     "tokenizer": "a model folder or that of a tokenizer, to show samples while training",
 }
-_DRY_RUN = "print parameters, FLOPs, memory of each rank and hours on GPUs, and exit; tokens need no --data for that"
+_DRY_RUN = "print FLOPs, memory and GPU-hours of the run, and exit"
 _OPTIONAL = ("lpips", "start", "tokenizer")
 
 

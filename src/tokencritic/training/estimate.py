@@ -64,6 +64,8 @@ def estimate(task: Task, settings: TrainingSettings) -> Estimate:
     trunks = [module for module in task.model.modules() if isinstance(module, Trunk)]
     blocks = [sum(p.numel() for p in block.parameters()) for trunk in trunks for block in trunk.blocks]
     casts = max(0, 2 * one - two) if settings.precision == "bfloat16" else 0
+    for trunk in trunks:
+        trunk.recompute_activations = settings.recompute_activations
     flops = _flops(task)
     found = parameters, sum(total.values()) - parameters, flops, two - one, casts, 4 * max(blocks, default=0)
     return Estimate(*found, settings.precision)
