@@ -95,7 +95,7 @@ def test_refine_takes_a_file_and_makes_what_the_pipeline_makes(visit, page_pipe)
     times = shown.shape[0] // 12
     assert np.array_equal(shown[::times, ::times][1:-1, 1:-1], np.asarray(right))
     page.set_input_files("#refine-file", {"name": "x.png", "mimeType": "image/png", "buffer": b"a text"})
-    page.wait_for_selector("#refine :text('the picture is no image')")
+    page.wait_for_selector("#refine :text('the picture is not a readable image')")
     upload(page, "refine", noise_picture(seed=4))
     assert page.inner_text("#refine .picture .alert") == ""
 

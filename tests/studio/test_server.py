@@ -51,7 +51,7 @@ def samplers_of(address):
 def test_the_page_shows_the_settings_that_model_and_sampler_have(studio, tmp_path):
     found = samplers_of(studio)
     assert "inline" not in found
-    common = {"steps", "temperature", "candidates", "reject_by"}
+    common = {"steps", "schedule", "temperature", "candidates", "reject_by"}
     assert found["critic"].keys() == common | {"selection_noise", "noise_kind", "critic_window", "early_noise"}
     assert found["confidence"].keys() == common | {"selection_noise"}
     pipe = toy_pipe(inline_critic=True)
