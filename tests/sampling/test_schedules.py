@@ -13,8 +13,8 @@ from tokencritic import ConfidenceScorer, HaltonScorer, InputError, Proposal, Sa
 from tokencritic.guidance import guided
 from tokencritic.masking import take
 from tokencritic.plan import Plan, Step
+from tokencritic.sampling.halton_order import halton_ranks
 from tokencritic.sampling.loop import Start, run_loop
-from tokencritic.sampling.scorers import halton_ranks
 from tokencritic.schedules import PAPER, SCHEDULES, Guidance
 
 FIXTURES = Path(__file__).parents[1] / "interop/fixtures"

@@ -9,6 +9,7 @@ from tokencritic.contracts import FeatureCritic
 from tokencritic.errors import InputError
 from tokencritic.plan import Step
 from tokencritic.randomness import Use, uniforms
+from tokencritic.sampling.halton_order import halton_ranks
 from tokencritic.sampling.samplers import SAMPLERS
 from tokencritic.sampling.scorers import (
     ConfidenceScorer,
@@ -19,7 +20,6 @@ from tokencritic.sampling.scorers import (
     RandomOrderScorer,
     RandomRemaskScorer,
     WindowScorer,
-    halton_ranks,
     make_scorer,
 )
 from tokencritic.sampling.settings import SamplingSettings

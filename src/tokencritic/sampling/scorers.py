@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import ClassVar, get_args
 
 import torch
@@ -15,11 +14,10 @@ from tokencritic.errors import InputError
 from tokencritic.masking import hide_lowest
 from tokencritic.plan import Step, check_window, in_window
 from tokencritic.randomness import Use, uniforms
+from tokencritic.sampling.halton_order import Grid, halton_ranks_on
 from tokencritic.sampling.settings import NoiseKind, SamplingSettings, check_noise, check_quota
 from tokencritic.schedules import SCHEDULES, find_schedule
 from tokencritic.scoring import Proposal, Scorer
-
-Grid = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -260,7 +258,7 @@ class HaltonScorer(NamedScorer, name="halton"):
         grid = self.grid or (math.isqrt(num_tokens), math.isqrt(num_tokens))
         if math.prod(grid) != num_tokens:
             raise InputError(f"grid is {self.grid}; expected a height and width with the product {num_tokens}")
-        ranks = _ranks_on(grid, proposal.tokens.device)
+        ranks = halton_ranks_on(grid, proposal.tokens.device)
         if self.roll:
             ranks = (ranks + self.offsets(proposal.seeds, num_tokens)[:, None]) % num_tokens
         return torch.where(proposal.mask, -ranks.float(), torch.inf)
@@ -326,30 +324,3 @@ def windowed(scorer: Scorer, settings: SamplingSettings) -> Scorer:
     if settings.critic_window == (1, 0):
         return scorer
     return WindowScorer(settings.critic_window, scorer, ConfidenceScorer(settings.early_noise), ConfidenceScorer())
-
-
-@lru_cache
-def _ranks_on(grid: Grid, device: torch.device) -> Tensor:
-    """The Halton ranks, (n,) int64. Kept, since each copy to a device would hold up its queue."""
-    return torch.tensor(halton_ranks(*grid), device=device)
-
-
-@lru_cache
-def halton_ranks(height: int, width: int) -> tuple[int, ...]:
-    """Return the rank of each grid position (row-major) in the Halton order with bases 2 (rows) and 3 (columns)."""
-    ranks: dict[int, int] = {}
-    index = 0
-    while len(ranks) < height * width:
-        index += 1
-        position = _place(index, 2, height) * width + _place(index, 3, width)
-        ranks.setdefault(position, len(ranks))
-    return tuple(ranks[position] for position in range(height * width))
-
-
-def _place(index: int, base: int, size: int) -> int:
-    """Return the cell, of `size`, that contains the radical inverse of `index`. Integers keep it exact."""
-    mirrored, scale = 0, 1
-    while index:
-        index, digit = divmod(index, base)
-        mirrored, scale = mirrored * base + digit, scale * base
-    return mirrored * size // scale
