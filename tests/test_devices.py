@@ -98,6 +98,15 @@ def test_auto_takes_the_best_device_there_is(monkeypatch):
     assert choose_device("cpu") == "cpu"
 
 
+def test_training_leaves_out_mps(monkeypatch, capsys):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    assert choose_device(training=True) == "cpu"
+    command = ["train", "generator", "fashion-mnist", "--data", "fashion-mnist", "--run", "never", "--device", "mps"]
+    assert main(command) == 2
+    assert "--device is mps, which has no float64" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name", ["meta", "nowhere", "cuda:99"])
 def test_a_device_that_cannot_be_used_is_refused_in_one_line(name, capsys):
     with pytest.raises(InputError, match=f"--device is {name}, wh"):

@@ -12,13 +12,18 @@ from tokencritic.errors import InputError
 AUTO = "auto"
 
 
-def choose_device(name: str = AUTO) -> str:
+def choose_device(name: str = AUTO, training: bool = False) -> str:
     """The name of a device that is there: as given, or for "auto" cuda, else mps, else cpu.
+
+    training: leave out mps, as the masks of training are counted in float64, which mps does not have.
 
     Matrix products in float32 use TF32 on a GPU that has it, from here on.
     """
     if name == AUTO:
-        name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+        mps = torch.backends.mps.is_available() and not training
+        name = "cuda" if torch.cuda.is_available() else "mps" if mps else "cpu"
+    if training and name.startswith("mps"):
+        raise InputError(f"--device is {name}, which has no float64, and training needs it; choose auto, cpu or cuda")
     # Each process of torchrun tries its own GPU; all trying the first one would leave their contexts in its memory.
     tried = f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if name == "cuda" else name
     try:

@@ -212,11 +212,11 @@ def prepared(pipe: "TokenCriticPipeline", given: Namespace) -> "TokenCriticPipel
     return pipe.compile() if given.get("compile") else pipe
 
 
-def check_device(name: str) -> str:
-    """The name of a device that is there. What `auto` takes is said once, by the first rank."""
+def check_device(name: str, training: bool = False) -> str:
+    """The name of a device that is there, and that can train if asked. What `auto` takes is said once, by the first rank."""
     from tokencritic.devices import AUTO, choose_device, describe_device
 
-    device = choose_device(name)
+    device = choose_device(name, training)
     if name == AUTO and os.environ.get("RANK", "0") == "0" and device not in _SAID:
         print(f"device: {describe_device(device)}", file=sys.stderr)
         _SAID.add(device)

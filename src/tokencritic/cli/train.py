@@ -70,7 +70,7 @@ def main(arguments: list[str]) -> None:
     from tokencritic.cli.train_tasks import make_task
     from tokencritic.training.loop import train
 
-    device = check_device(given.device)
+    device = check_device(given.device, training=True)
     task, settings = make_task(model, settings, preset, given)
     train(task, Path(given.run), settings.optimizer, settings.training, device, _to_yaml(settings, files))
 

@@ -17,10 +17,10 @@ Expected, from the paper's tables (reference: training set; best FID of each)
   critic, classifier rejection, 1 of 5       FID 3.75, IS 287.0, precision 0.75, recall 0.55
 
 Cost, estimated from FLOPs on A100s at 40 % of their peak (bfloat16; TF32 for the tokenizer); not measured
-  generator          280 GFLOP per image, 470 GPU-hours
+  generator          280 GFLOP per image, 480 GPU-hours
   critic             320 GFLOP per image, 550 GPU-hours
   tokenizer          1,100 GFLOP per image, 630 GPU-hours for 100 epochs
-  inline critic      195 GFLOP per image, including two generator evaluations; 11 GPU-hours for 20 epochs
+  inline critic      190 GFLOP per image, including two generator evaluations; 11 GPU-hours for 20 epochs
 """
 
 from dataclasses import replace
