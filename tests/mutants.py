@@ -14,6 +14,12 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 
 MUTANTS = {
+    "ranks split batches": (
+        "distribution.py",
+        "number // group % self.size",
+        "number % self.size",
+        "tests/data/test_order.py",
+    ),
     "label polarity flipped": (
         "training/losses.py",
         "originals = ~mask if",

@@ -38,6 +38,10 @@ class Ranks:
     def first(self) -> bool:
         return self.rank == 0
 
+    def share(self, count: int, group: int = 1) -> list[int]:
+        """Return this rank's part of the numbers 0 to count - 1. Ranks take groups of consecutive numbers in turn."""
+        return [number for number in range(count) if number // group % self.size == self.rank]
+
     def largest(self, values: list[float]) -> list[float]:
         """Return the elementwise maximum over all ranks, by which ranks agree on values that one of them knows."""
         if self.size == 1:
@@ -68,6 +72,14 @@ class Ranks:
         if box[1] is not None:
             raise box[1]
         return box[0]
+
+    def gathered(self, value: T) -> list[T]:
+        """Return the values of all ranks in their order on the first rank, and an empty list on the others."""
+        if self.size == 1:
+            return [value]
+        values: list[Any] = [None] * self.size if self.first else []
+        dist.gather_object(value, values if self.first else None)
+        return values
 
     def wait(self) -> None:
         """Wait until all ranks have called this method."""

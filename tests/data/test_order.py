@@ -1,9 +1,15 @@
 """The order of examples: a permutation each epoch, a pure function of the step."""
 
+import math
+
 import numpy as np
 import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tokencritic.data.order import ExampleOrder
+from tokencritic.distribution import Ranks
 from tokencritic.errors import InputError
 
 
@@ -43,3 +49,31 @@ def test_every_place_gets_every_example() -> None:
 def test_wrong_arguments(arguments: dict, message: str) -> None:
     with pytest.raises(InputError, match=message):
         ExampleOrder(23, **arguments)
+
+
+RANKS = [Ranks(rank, 64, torch.device("cpu")) for rank in range(64)]
+
+
+@given(num_examples=st.integers(1, 200), per_rank=st.integers(1, 3))
+@settings(max_examples=20, deadline=None)
+def test_64_ranks_see_every_example_equally_often(num_examples: int, per_rank: int) -> None:
+    order = ExampleOrder(num_examples, 64 * per_rank)
+    steps = num_examples // math.gcd(num_examples, 64 * per_rank)  # until an epoch and a step end together
+    seen = np.zeros((steps, 64 * per_rank), np.int64)
+    shares = [ranks.share(64 * per_rank) for ranks in RANKS]
+    assert {len(places) for places in shares} == {per_rank}
+    for step in range(steps):
+        batch = order.batch(step)
+        for places in shares:
+            seen[step, places] += 1 + batch[places]
+    epochs = seen.reshape(-1, num_examples) - 1
+    assert (np.sort(epochs, axis=1) == np.arange(num_examples)).all()
+
+
+@given(count=st.integers(1, 1000), group=st.integers(1, 70))
+def test_64_ranks_make_every_image_once_in_whole_batches(count: int, group: int) -> None:
+    shares = [ranks.share(count, group) for ranks in RANKS]
+    assert sorted(number for share in shares for number in share) == list(range(count))
+    for share in shares:
+        batches = [share[start : start + group] for start in range(0, len(share), group)]
+        assert all(batch == list(range(batch[0], min(batch[0] + group, count))) for batch in batches)

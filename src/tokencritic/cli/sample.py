@@ -23,6 +23,8 @@ from tokencritic.cli.factories import is_factory
 from tokencritic.errors import InputError
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from tokencritic.pipeline import TokenCriticPipeline
     from tokencritic.sampling.settings import SamplingSettings
     from tokencritic.sampling.trace import Trace
@@ -33,56 +35,103 @@ _MOST_IN_GRID = 256
 def main(arguments: list[str]) -> None:
     given = _parse(arguments)
 
-    from tokencritic.data.source import OWN_SAMPLE
+    from tokencritic.cli.measuring import joined_ranks
     from tokencritic.interop.adm import write_samples
-    from tokencritic.pictures.grids import image_grid, save
-    from tokencritic.pictures.steps import MOST_IMAGES, run_of, write_steps
     from tokencritic.progress import Progress
 
-    pipe = load_model(given)
-    settings = pipe.settings(**settings_of(given))
-    labels = pipe.classes.in_turn(given.num, given.classes, called="--classes")
-    seeds = range(given.seed, given.seed + given.num)
-    runs = _traced(given, pipe, settings) if given.trace else []
-    hooks: dict[str, Any] = {"batch_size": given.batch_size, "on_step": runs[-1][1] if runs else None}
+    with joined_ranks(given) as ranks:
+        pipe = load_model(given)
+        settings = pipe.settings(**settings_of(given))
+        labels = pipe.classes.in_turn(given.num, given.classes, called="--classes")
+        seeds = range(given.seed, given.seed + given.num)
+        runs = _traced(given, pipe, settings) if given.trace else []
+        # Ranks take whole batches in turn: the batches of one rank, so that rounding is the same too.
+        group = max(1, given.batch_size // settings.candidates)
+        mine = ranks.share(given.num, group)
 
-    def batches() -> Iterator[Any]:
-        several = given.num * settings.candidates > given.batch_size
-        with Progress(given.num, "sampling", "images", shown=several) as progress:
-            for tokens in pipe.token_batches(labels, seeds, settings, **hooks):
-                yield pipe.images(tokens, "pil" if given.format == "png" else "pt", given.batch_size)
-                progress.advance(len(tokens))
+        def batches() -> Iterator[Any]:
+            own = None if labels is None else labels[mine], [seeds[index] for index in mine]
+            several = ranks.first and given.num * settings.candidates > given.batch_size
+            with Progress(len(mine), "sampling", "images", shown=several) as progress:
+                for tokens in pipe.token_batches(*own, settings, batch_size=given.batch_size):
+                    yield pipe.images(tokens, "pil" if given.format == "png" else "pt", given.batch_size)
+                    progress.advance(len(tokens))
 
-    start, made, folder = time.perf_counter(), batches(), Path(given.out)
-    made = itertools.chain([next(made)], made)  # whatever is wrong shows before a folder is made
-    folder.mkdir(parents=True, exist_ok=True)
-    if given.format == "png":
-        files = [f"{seed:06}.png" for seed in seeds]
-        if labels is not None:
-            files = [f"{seed:06}_class{label}.png" for seed, label in zip(seeds, labels.tolist(), strict=True)]
-        in_grid, facts = [], _facts(given, settings.in_effect(pipe.critic is not None))
-        for index, image in enumerate(itertools.chain.from_iterable(made)):
-            own = {} if labels is None else {"class": int(labels[index])}
-            save(image, folder / files[index], facts | own | {"seed": seeds[index]})
-            if len(in_grid) < _MOST_IN_GRID:
-                in_grid.append(image)
-        save(image_grid(in_grid, names=pipe.names(labels)[: len(in_grid)]), folder / "grid.png")
-        if others := {path.name for path in folder.glob("*.png") if OWN_SAMPLE.fullmatch(path.name)} - {*files}:
-            print(f"note: {folder} holds {len(others)} images of an earlier run too")
-        written = f"{given.num} images and grid.png to {folder}"
-    else:
-        write_samples(folder / "samples.npz", made, labels, given.num)
-        written = f"{given.num} images to {folder / 'samples.npz'}"
-    print(f"wrote {written} in {time.perf_counter() - start:.1f} s")
-    if runs:
-        first = None if labels is None else labels[:MOST_IMAGES]
-        for baseline, trace in runs[:-1]:
-            pipe.sample_tokens(first, seeds[:MOST_IMAGES], baseline, on_step=trace)
-        shown = [run_of(one.row(pipe.critic is not None).name, trace, one.probabilities) for one, trace in runs]
-        Path(given.trace).parent.mkdir(parents=True, exist_ok=True)
-        write_steps(given.trace, shown, pipe.tokenizer, pipe.names(first))
-        print(f"wrote {given.trace}")
-    note_untuned(given, pipe, settings)
+        start, made, folder = time.perf_counter(), batches() if mine else iter(()), Path(given.out)
+        made = itertools.chain([*itertools.islice(made, 1)], made)  # whatever is wrong shows before a folder is made
+        folder.mkdir(parents=True, exist_ok=True)
+        if given.format == "png":
+            names = _names(seeds, labels)
+            facts = _facts(given, settings.in_effect(pipe.critic is not None))
+            _save_own(folder, made, mine, [facts | _own_facts(seeds, labels, index) for index in mine], names)
+            ranks.wait()
+            written = f"{given.num} images and grid.png to {folder}"
+            if ranks.first:
+                _finish_folder(folder, names, pipe.names(labels))
+        else:
+            rounds = range(-(-given.num // (group * ranks.size)) + 1)  # in the last one every `made` ends
+            parts = (batch for _ in rounds for batch in ranks.gathered(next(made, None)) if batch is not None)
+            written = f"{given.num} images to {folder / 'samples.npz'}"
+            if ranks.first:
+                write_samples(folder / "samples.npz", parts, labels, given.num)
+            else:
+                list(parts)  # sends the batches of this rank
+        if ranks.first:
+            print(f"wrote {written} in {time.perf_counter() - start:.1f} s")
+            if runs:
+                _write_trace(given, pipe, runs, labels, seeds)
+            note_untuned(given, pipe, settings)
+
+
+def _names(seeds: range, labels: "Tensor | None") -> list[str]:
+    """The file names of all images."""
+    if labels is None:
+        return [f"{seed:06}.png" for seed in seeds]
+    return [f"{seed:06}_class{label}.png" for seed, label in zip(seeds, labels.tolist(), strict=True)]
+
+
+def _own_facts(seeds: range, labels: "Tensor | None", index: int) -> dict[str, Any]:
+    return ({} if labels is None else {"class": int(labels[index])}) | {"seed": seeds[index]}
+
+
+def _save_own(
+    folder: Path, made: Iterator[Any], mine: list[int], facts: list[dict[str, Any]], names: list[str]
+) -> None:
+    """Write the images of this rank. facts: what decides each of them."""
+    from tokencritic.pictures.grids import save
+
+    for index, own, image in zip(mine, facts, itertools.chain.from_iterable(made), strict=True):
+        save(image, folder / names[index], own)
+
+
+def _finish_folder(folder: Path, files: list[str], classes: list[str]) -> None:
+    """Write the grid of the first images, and tell of images that are not of this run."""
+    from tokencritic.data.source import OWN_SAMPLE, read_image
+    from tokencritic.pictures.grids import image_grid, save
+
+    in_grid = [read_image(folder / file) for file in files[:_MOST_IN_GRID]]
+    save(image_grid(in_grid, names=classes[: len(in_grid)]), folder / "grid.png")
+    if others := {path.name for path in folder.glob("*.png") if OWN_SAMPLE.fullmatch(path.name)} - {*files}:
+        print(f"note: {folder} holds {len(others)} images of an earlier run too")
+
+
+def _write_trace(
+    given: Namespace,
+    pipe: "TokenCriticPipeline",
+    runs: "list[tuple[SamplingSettings, Trace]]",
+    labels: "Tensor | None",
+    seeds: range,
+) -> None:
+    """Sample the first images again, which shows their steps."""
+    from tokencritic.pictures.steps import MOST_IMAGES, run_of, write_steps
+
+    first = None if labels is None else labels[:MOST_IMAGES]
+    for one, trace in runs:
+        pipe.sample_tokens(first, seeds[:MOST_IMAGES], one, batch_size=given.batch_size, on_step=trace)
+    shown = [run_of(one.row(pipe.critic is not None).name, trace, one.probabilities) for one, trace in runs]
+    Path(given.trace).parent.mkdir(parents=True, exist_ok=True)
+    write_steps(given.trace, shown, pipe.tokenizer, pipe.names(first))
+    print(f"wrote {given.trace}")
 
 
 def _parse(arguments: list[str]) -> Namespace:

@@ -69,7 +69,7 @@ class TokenizeJob:
         progress: whether to show a progress bar.
         """
         if ranks.told_by_first(self._prepare):
-            mine = range(ranks.rank, len(self.chunks), ranks.size)
+            mine = ranks.share(len(self.chunks))
             missing = [number for number in mine if not read_sealed(self._file(number))]
             total, left = (sum(len(self.chunks[number][1]) for number in some) for some in (mine, missing))
             with Progress(total, "tokenizing", "images", done=total - left, shown=progress and ranks.first) as shown:

@@ -66,7 +66,7 @@ class Learner:
         rank = torch.tensor([self.ranks.rank])
         torch.manual_seed(int(example_seeds(self.settings.seed, step, rank)))  # for dropout
         total, gathered = torch.zeros(2, device=self.ranks.device), []  # total: sum and number of the loss values
-        parts = rows[self.ranks.rank :: self.ranks.size].chunk(self.settings.accumulation)
+        parts = rows[self.ranks.share(len(rows))].chunk(self.settings.accumulation)
         for part in parts:
             # Ranks exchange gradients once per step, with the last part.
             if isinstance(self.network, DistributedDataParallel):
