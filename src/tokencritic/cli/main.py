@@ -58,15 +58,21 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         load_command(command).main(rest)
     except InputError as error:
-        print(f"token-critic {command}: {error}", file=sys.stderr)
+        print(f"token-critic {command}: {_escaped(str(error))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:  # training catches it and saves
         print(f"token-critic {command}: interrupted", file=sys.stderr)
         return 130
     except OSError as error:  # a file where a folder should be, a full disk, no permission
-        print(f"token-critic {command}: {error.filename or 'a file'}: {error.strerror or error}", file=sys.stderr)
+        what = f"{error.filename or 'a file'}: {error.strerror or error}"
+        print(f"token-critic {command}: {_escaped(what)}", file=sys.stderr)
         return 2
     return 0
+
+
+def _escaped(text: str) -> str:
+    """Escape line breaks and terminal codes, so that file names and other input cannot control the terminal."""
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 
 def load_command(command: str) -> ModuleType:

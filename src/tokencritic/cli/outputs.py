@@ -1,5 +1,6 @@
 """Checks of output paths, made before any work."""
 
+import os
 import tempfile
 from pathlib import Path
 
@@ -39,6 +40,8 @@ def _check_writable(name: str, folder: Path) -> None:
     there = next(place for place in (whole, *whole.parents) if place.exists())
     if not there.is_dir():
         raise InputError(f"{name} is {folder}, and {there} is a file; expected a folder")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise InputError(f"{name} is {folder}, and {there} cannot be written to")
     try:
         tempfile.TemporaryFile(dir=there).close()
     except OSError as error:
