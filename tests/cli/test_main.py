@@ -31,6 +31,20 @@ def test_an_unknown_command_is_one_line_and_exit_code_2():
     assert done.stdout == ""
 
 
+def test_a_closed_pipe_ends_a_command_in_silence():
+    script = f"{COMMAND} --help | true; echo ${{PIPESTATUS[0]}}; {COMMAND} sample --help | true"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    assert done.stdout == "141\n"
+
+
+def test_terminal_codes_in_an_error_are_escaped():
+    done = run("train", "tokenizer", "fashion-mnist", "--data", "absent", "--run", "/dev/null/\x1b[31m\n")
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert r"/dev/null/\x1b[31m\n" in done.stderr
+
+
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the allocator is not glibc's")
 def test_memory_that_was_freed_is_not_asked_of_the_system_again():
     code = """

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from jsonargparse import ArgumentError, ArgumentParser, DefaultHelpFormatter, Namespace
 
+from tokencritic.cli.outputs import check_folder
 from tokencritic.errors import InputError, check_at_least
 from tokencritic.sampling.samplers import SAMPLERS
 from tokencritic.sampling.settings import NoiseKind, RejectBy, SamplingSettings
@@ -78,6 +79,7 @@ def parse_work(parser: ArgumentParser, arguments: list[str], out: str, seed: str
     add_settings(parser)
     given = parse(parser, arguments)
     check_positive(given, *(name for name in ("num", "batch_size") if name in given))
+    check_folder("--out", given.out)
     return given
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from tokencritic.cli.arguments import add_model, load_model, make_parser, parse
 from tokencritic.cli.measuring import add_measuring, command_line, joined_ranks, sets_and_meter
+from tokencritic.cli.outputs import check_folder
 from tokencritic.errors import InputError
 
 
@@ -33,6 +34,8 @@ def main(arguments: list[str]) -> None:
         raise InputError(f"--cost holds {min(given.cost):g}; each must be at least 1")
     if bool(given.nfe) + bool(given.cost) + bool(given.candidates) > 1:
         raise InputError("--nfe, --cost and --candidates are given together; give one of them")
+    if given.out:
+        check_folder("--out", given.out)
 
     from tokencritic.evaluation import comparison
     from tokencritic.files import write_json, write_text

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokencritic.cli.arguments import MODEL_HELP, add_model, add_work, check_positive, load_model, make_parser, parse
+from tokencritic.cli.outputs import check_folder
 from tokencritic.errors import InputError
 from tokencritic.pretrained import place_of
 
@@ -32,6 +33,7 @@ def main(arguments: list[str]) -> None:
     add_work(parser, "out/demo")
     given = parse(parser, arguments)
     check_positive(given, "rows", "num", "batch_size")
+    check_folder("--out", given.out)
 
     import numpy as np
 
@@ -46,12 +48,13 @@ def main(arguments: list[str]) -> None:
     samplers = [name for name, part in (("critic", pipe.critic), ("inline", pipe.inline_critic)) if part is not None]
     if not samplers:
         raise InputError(f"{given.model} has no critic; the demo shows what a critic does")
-    (folder := Path(given.out)).mkdir(parents=True, exist_ok=True)
     classes = range(min(_MOST_CLASSES, pipe.generator.num_classes))
     columns = len(classes) or _MOST_CLASSES
     shown = given.rows * columns
     count = columns * -(-max(given.num, shown) // columns)
     labels, seeds = pipe.classes.in_turn(count, [*classes] or None), range(given.seed, given.seed + count)
+    distance = _distance(given.model, pipe, count)  # before the samples: it writes to the cache
+    (folder := Path(given.out)).mkdir(parents=True, exist_ok=True)
     plain = {name: pipe.sampling.for_sampler(name, pipe.cost) for name in ("confidence", *samplers)}
     baseline, refined = SAMPLERS["confidence"].title, f"{SAMPLERS['confidence'].title}, refined"
     settings = {SAMPLERS[name].title: chosen for name, chosen in plain.items()}
@@ -80,7 +83,7 @@ def main(arguments: list[str]) -> None:
         header.append(f"right class of {count}")
         for row in rows:
             row.append(f"{(pipe.classify(tokens[row[0]]) == labels).float().mean():.0%}")
-    if distance := _distance(given.model, pipe, count):
+    if distance is not None:
         header.append(f"FID of {count}")
         for row in rows:
             row.append(f"{distance(tokens[row[0]]):.3f}")

@@ -83,8 +83,6 @@ def _parse(arguments: list[str]) -> Namespace:
     text = "temperature at which held-out images are filled in, as in training: one number, or a start and an end"
     parser.add_argument("--proposal_temperature", type=float, nargs="+", default=[1.0], metavar="X", help=text)
     given = parse_work(parser, arguments, "out/diagnosis", "seed of masks and samples; sampled image i has seed + i")
-    if Path(given.out).is_file():  # checked before the work starts
-        raise InputError(f"--out is {given.out}, which is a file; expected a folder")
     if given.candidates is not None and given.candidates > 1:
         raise InputError(f"--candidates is {given.candidates}; only images made without rejection can be diagnosed")
     if given.sampler is None and given.selection_noise is not None:

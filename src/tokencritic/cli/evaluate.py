@@ -26,6 +26,7 @@ from tokencritic.cli.measuring import (
     reference_of,
     sets_and_meter,
 )
+from tokencritic.cli.outputs import check_file
 from tokencritic.errors import InputError
 
 if TYPE_CHECKING:
@@ -75,8 +76,8 @@ def _parse(arguments: list[str]) -> Namespace:
     add_measuring(parser, None, "; 10,000 by default, or all images that are given")
     add_settings(parser)
     given = parse(parser, arguments)
-    if given.out and Path(given.out).is_dir():
-        raise InputError(f"--out is {given.out}, which is a folder; expected a JSON file to write")
+    if given.out:
+        check_file("--out", given.out)
     if given.refine is None and given.refine_settings:
         raise InputError("--refine_settings is given without --refine; give the share to refine with --refine")
     return given

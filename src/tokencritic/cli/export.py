@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from tokencritic.cli.arguments import make_parser, parse
+from tokencritic.cli.outputs import check_folder
 from tokencritic.errors import InputError
 
 
@@ -25,6 +26,7 @@ def main(arguments: list[str]) -> None:
     given = parse(parser, arguments)
     if given.push is None and (given.private or given.licence != "unknown"):
         raise InputError("--licence and --private need --push; give it too, or omit them")
+    check_folder("FOLDER", given.folder)
 
     from tokencritic.export import export
     from tokencritic.hub import model_card, push_folder

@@ -1,11 +1,11 @@
 """`token-critic import`: import published checkpoints to a model folder. `import` cannot be the name of a module."""
 
-import os
 from pathlib import Path
 
 from jsonargparse import Namespace
 
 from tokencritic.cli.arguments import check_positive, make_parser, parse
+from tokencritic.cli.outputs import check_folder
 from tokencritic.errors import InputError
 from tokencritic.files import reading
 from tokencritic.interop.families import GENERATORS, TOKENIZERS
@@ -62,17 +62,13 @@ def _parse(arguments: list[str]) -> Namespace:
 
 def _check_out(folder: Path) -> None:
     """Raise InputError unless the folder can be written without losing files."""
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"--out is {folder}, which is a file; expected a folder to write")
+    check_folder("--out", folder)
     parts = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     ours = "pipeline.json" in parts or {"config.json", "model.safetensors"} <= parts
     if parts and not ours:
         raise InputError(f"--out is {folder}, which holds other files; choose a new or empty folder")
     if kept := sorted(parts & {"critic", "inline_critic", "classifier"}):
         raise InputError(f"--out is {folder}, a model that already has a {kept[0]}; choose another folder")
-    there = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
-    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-        raise InputError(f"--out is {folder}, and {there} cannot be written to")
 
 
 def _class_names(file: str | None) -> list[str]:

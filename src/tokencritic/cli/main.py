@@ -2,6 +2,7 @@
 
 import ctypes
 import importlib
+import os
 import sys
 from types import ModuleType
 
@@ -28,6 +29,7 @@ COMMANDS: dict[str, str] = {
     "doctor": "print versions, devices and caches, and try what a GPU run needs",
 }
 
+_CLOSED_PIPE = 141  # as a shell reports SIGPIPE
 _MODULES = {"import": "import_model"}  # commands whose names are Python keywords
 
 # Parameters of mallopt in <malloc.h>: the size of blocks with their own pages, the free memory kept, and the padding.
@@ -58,15 +60,23 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         load_command(command).main(rest)
     except InputError as error:
-        print(f"token-critic {command}: {error}", file=sys.stderr)
+        print(f"token-critic {command}: {_escaped(str(error))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:  # training catches it and saves
         print(f"token-critic {command}: interrupted", file=sys.stderr)
         return 130
+    except BrokenPipeError:  # `run` ends the process in silence
+        raise
     except OSError as error:  # a file where a folder should be, a full disk, no permission
-        print(f"token-critic {command}: {error.filename or 'a file'}: {error.strerror or error}", file=sys.stderr)
+        what = f"{error.filename or 'a file'}: {error.strerror or error}"
+        print(f"token-critic {command}: {_escaped(what)}", file=sys.stderr)
         return 2
     return 0
+
+
+def _escaped(text: str) -> str:
+    """Escape line breaks and terminal codes, so that file names and other input cannot control the terminal."""
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 
 def load_command(command: str) -> ModuleType:
@@ -77,7 +87,15 @@ def load_command(command: str) -> ModuleType:
 def run() -> None:
     """Run the console script."""
     _keep_freed_memory()
-    sys.exit(main())
+    try:
+        try:
+            code = main()
+        finally:  # also after --help, which exits
+            sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the interpreter flushes again at exit
+        code = _CLOSED_PIPE
+    sys.exit(code)
 
 
 def _keep_freed_memory() -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from jsonargparse import ArgumentParser, Namespace
 
 from tokencritic.cli.arguments import add_machine, add_networks, check_device
+from tokencritic.cli.outputs import check_folder
 from tokencritic.errors import InputError
 
 if TYPE_CHECKING:
@@ -50,9 +51,11 @@ def add_meter(parser: ArgumentParser) -> None:
 
 
 def joined_ranks(given: Namespace) -> "AbstractContextManager[Ranks]":
-    """Return a context that joins the processes of torchrun, on `given.device`."""
+    """Return a context that joins the processes of torchrun, on `given.device`. The cache folder is checked first."""
     from tokencritic.distribution import joined
+    from tokencritic.evaluation.cache import cache_folder
 
+    check_folder("--cache", cache_folder(given.cache))
     return joined(check_device(given.device))
 
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from tokencritic.cli.arguments import make_parser, parse
+from tokencritic.cli.outputs import check_folder
 from tokencritic.errors import InputError
 
 
@@ -24,6 +25,7 @@ def main(arguments: list[str]) -> None:
     folder = Path(given.model)
     if not folder.is_dir():
         raise InputError(f"{given.model} is not a folder; expected a model folder that can be written to")
+    check_folder("MODEL", folder)
 
     from tokencritic.data.tokens import PACKED, TokenArrays
     from tokencritic.evaluation import reference

@@ -20,6 +20,7 @@ from tokencritic.cli.arguments import (
     settings_of,
 )
 from tokencritic.cli.factories import is_factory
+from tokencritic.cli.outputs import check_file
 from tokencritic.errors import InputError
 
 if TYPE_CHECKING:
@@ -162,6 +163,8 @@ def _parse(arguments: list[str]) -> Namespace:
         raise InputError("the following arguments are required: model, or --like FILE")
     if given.compare and not given.trace:
         raise InputError("--compare is given without --trace; name the file to write with --trace FILE")
+    if given.trace:
+        check_file("--trace", given.trace)
     return given
 
 

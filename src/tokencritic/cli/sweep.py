@@ -7,6 +7,7 @@ from jsonargparse import Namespace
 
 from tokencritic.cli.arguments import add_model, load_model, make_parser, parse, parse_settings
 from tokencritic.cli.measuring import add_measuring, command_line, joined_ranks, sets_and_meter
+from tokencritic.cli.outputs import check_folder
 from tokencritic.errors import InputError
 from tokencritic.sampling.samplers import SAMPLERS
 
@@ -72,7 +73,9 @@ def _parse(arguments: list[str]) -> Namespace:
     group.add_argument("--reject_by", choices=["classifier", "critic"], default="classifier")
     group.add_argument("--out", default="out/sweep", metavar="FOLDER", help="the folder to write")
     add_measuring(parser, num=5000)
-    return parse(parser, arguments)
+    given = parse(parser, arguments)
+    check_folder("--out", given.out)
+    return given
 
 
 def _axis(flag: str, setting: str, given: Namespace) -> dict[Any, list[Any]]:

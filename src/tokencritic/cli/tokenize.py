@@ -4,6 +4,7 @@ from pathlib import Path
 
 from tokencritic.cli.arguments import add_machine, check_device, make_parser, parse
 from tokencritic.cli.factories import is_factory, pipeline_of
+from tokencritic.cli.outputs import check_folder
 
 
 def main(arguments: list[str]) -> None:
@@ -27,6 +28,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--max_corrupt", type=int, default=10, help="unreadable files that are skipped before an error")
     add_machine(parser)
     given = parse(parser, arguments)
+    check_folder("--out", given.out)
 
     from tokencritic.data.sources import open_source
     from tokencritic.data.tokenizing import TokenizeJob

@@ -11,6 +11,7 @@ from jsonargparse import ArgumentParser, Namespace
 
 from tokencritic.cli.arguments import add_device, check_device, check_positive, field_help, make_parser, parse
 from tokencritic.cli.factories import is_factory
+from tokencritic.cli.outputs import check_folder
 from tokencritic.errors import InputError
 from tokencritic.presets import MODELS, NAMES, find_preset
 
@@ -66,6 +67,7 @@ def main(arguments: list[str]) -> None:
     for flag, value in files.items():
         if not value and flag not in _OPTIONAL:
             raise InputError(f"--{flag} is missing; `token-critic train {model} {name} --help` says what it is")
+    check_folder("--run", given.run)
 
     from tokencritic.cli.train_tasks import make_task
     from tokencritic.training.loop import train

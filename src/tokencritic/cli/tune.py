@@ -8,6 +8,7 @@ from jsonargparse import Namespace
 from tokencritic.cli.arguments import add_model, add_settings, load_model, make_parser, parse, settings_of
 from tokencritic.cli.factories import is_factory
 from tokencritic.cli.measuring import add_meter, joined_ranks, model_meter
+from tokencritic.cli.outputs import check_folder
 from tokencritic.errors import InputError
 from tokencritic.pretrained import place_of
 
@@ -83,4 +84,5 @@ def _parse(arguments: list[str]) -> Namespace:
         raise InputError(f"{given.model} is not a model folder; expected one that can be written to")
     if given.steps is not None:
         raise InputError(f"--steps is {given.steps}; --nfe fixes the steps of every trial")
+    check_folder("--out" if given.out else "MODEL", given.out or given.model)
     return given
