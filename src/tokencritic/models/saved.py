@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from tokencritic.contracts import Part
-from tokencritic.errors import InputError
+from tokencritic.errors import InputError, check_at_most
 from tokencritic.files import read_json, reading, write_atomically
 from tokencritic.fingerprints import with_weights
 from tokencritic.pretrained import place_of
@@ -31,6 +31,7 @@ class SavedModel(nn.Module, Part, PyTorchModelHubMixin, license="apache-2.0", li
     Config: type[Any]
 
     def __init__(self, config: Any) -> None:
+        check_at_most(**vars(config))  # before any layer is made
         super().__init__()
         self.config = config
 
@@ -140,6 +141,7 @@ def _read_config(file: Path, config_type: type[Any]) -> Any:
         if type(value) not in allowed:  # not isinstance, because bool is a subclass of int
             raise InputError(f"{file}: {name} is {value!r}; expected {kinds[name].__name__}")
     try:
+        check_at_most(**values)
         return config_type(**values)
     except (TypeError, ValueError) as error:
         raise InputError(f"{file}: {error}") from error

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal, get_args, get_type_hints
 
+from tokencritic.bounds import TRAINING_STEPS
 from tokencritic.data.transforms import Crop
 from tokencritic.errors import InputError, check_at_least
 from tokencritic.randomness import check_seed
@@ -56,8 +57,8 @@ class TrainingSettings:
         if len(given) > 1:
             raise InputError(f"{' and '.join(f'{n} is {v}' for n, v in given.items())}; give one of them")
         for name, value in given.items():
-            if not (math.isfinite(value) and value > 0):
-                raise InputError(f"{name} is {value}; it must be positive")
+            if not 0 < value <= TRAINING_STEPS:
+                raise InputError(f"{name} is {value}; it must be positive, and at most {TRAINING_STEPS}")
         check_at_least(1, **{name: values[name] for name in ("batch_size", "accumulation", "log_every")})
         check_at_least(0, **{name: values[name] for name in ("validate_seconds", "checkpoint_seconds", "keep_every")})
         for name in ("precision", "distribution"):
