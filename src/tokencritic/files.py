@@ -22,7 +22,7 @@ BROKEN = (
     *(OSError, EOFError, MemoryError, ArithmeticError, AttributeError, LookupError, RuntimeError, SyntaxError),
     *(TypeError, ValueError, pickle.UnpicklingError, zipfile.BadZipFile, zlib.error, SafetensorError),
 )
-_LONG_NUMBER = re.compile(rf"[-+]?[0-9a-fA-FxXo_:]{{{DIGITS + 1},}}")
+_LONG_NUMBER = re.compile(rf"[-+]?[0-9_:]{{{DIGITS + 1},}}")
 
 
 def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
@@ -51,7 +51,9 @@ def reading(file: str | Path, what: str) -> Iterator[None]:
         yield
     except InputError:
         raise
-    except BROKEN as error:
+    except Exception as error:
+        if not isinstance(error, BROKEN) and type(error).__name__ != "DecompressionBombError":  # of Pillow
+            raise
         if isinstance(error, OSError) and error.strerror is not None:  # a fault of the disk, not of the content
             raise InputError(f"{file} cannot be read: {error.strerror}") from error
         raise InputError(f"{file} is not {what}: {reason_of(error)}") from error
@@ -117,7 +119,11 @@ def read_yaml(file: str | Path) -> dict[str, Any]:
 def check_fields(place: object, values: Mapping[str, Any], kinds: Mapping[str, type]) -> None:
     """Raise InputError unless each field is there and of its kind. A bool is no int."""
     for name, kind in kinds.items():
-        if name not in values or not isinstance(value := values[name], kind) or (kind is int and isinstance(value, bool)):
+        if (
+            name not in values
+            or not isinstance(value := values[name], kind)
+            or (kind is int and isinstance(value, bool))
+        ):
             got = f"{name} is {values[name]!r:.60}" if name in values else f"{name} is missing"
             raise InputError(f"{place}: {got}; expected {kind.__name__}")
 

@@ -2,7 +2,6 @@
 
 import gzip
 import hashlib
-import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +14,7 @@ from tokencritic.bounds import CLASSES
 from tokencritic.data.npz import arrays_of
 from tokencritic.data.source import ArraySource, Source, Split, open_class_folders
 from tokencritic.errors import InputError, check_at_least, check_expansion
-from tokencritic.files import reading
+from tokencritic.files import parse_json, read_whole, reading
 from tokencritic.foreign_weights import read_pickled_arrays
 
 _IDX_PREFIXES = {"train": "train", "test": "t10k"}
@@ -164,7 +163,7 @@ def _open_cifar(folder: Path, kind: str, split: str) -> ArraySource:
     if kind == "cifar-sheets":
         file = folder / f"{split}_lables.json"  # spelled like this in the published package
         with reading(file, "a JSON list of labels"):
-            labels = np.array(json.loads(file.read_bytes()))
+            labels = np.array(parse_json(file, read_whole(file)))
     return ArraySource(images, labels, _CIFAR_NAMES, kind, split, str(folder))
 
 

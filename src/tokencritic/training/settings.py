@@ -1,12 +1,13 @@
 """Settings of a training run, settings of the optimizer, and presets."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from typing import Any, Literal, get_args, get_type_hints
 
 from tokencritic.bounds import TRAINING_STEPS
 from tokencritic.data.transforms import Crop
 from tokencritic.errors import InputError, check_at_least
+from tokencritic.files import read_yaml
 from tokencritic.randomness import check_seed
 
 
@@ -137,6 +138,14 @@ class Preset:
     objective: Any
     optimizer: OptimizerSettings
     training: TrainingSettings
+
+
+def check_config(file: str, preset: Preset) -> None:
+    """Raise InputError unless a file of settings is a small YAML mapping, with a mapping for each part of the preset."""
+    values = read_yaml(file)
+    for name, part in vars(preset).items():
+        if is_dataclass(part) and not isinstance(values.get(name, {}), dict):
+            raise InputError(f"--config {file}: {name} is {values[name]!r:.60}; expected a mapping of its settings")
 
 
 @dataclass(frozen=True)
