@@ -13,7 +13,6 @@ from tokencritic.cli.arguments import add_device, check_device, check_positive, 
 from tokencritic.cli.factories import is_factory
 from tokencritic.errors import InputError
 from tokencritic.presets import MODELS, NAMES, find_preset
-from tokencritic.training.settings import check_config
 
 _ABOUT = "Train a model. Rerun the command to resume an interrupted run."
 _USAGE = "--data PATH --run FOLDER [OPTIONS]"
@@ -130,6 +129,8 @@ def _add_settings(parser: ArgumentParser, preset: Any) -> None:
 
 def _parse_settings(parser: ArgumentParser, arguments: list[str], preset: Any) -> Namespace:
     """Parse strictly; an error in a file that `--config` names also names the file."""
+    from tokencritic.training.settings import check_config
+
     configs = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     configs.add_argument("--config", action="append", nargs="?", const="", default=[])
     files = configs.parse_known_args(arguments)[0].config
