@@ -68,7 +68,7 @@ def test_a_reader_raises_nothing_but_input_error(tmp_path, name):
             try:
                 READERS[name](file)
             except InputError as error:
-                assert "\n" not in str(error)
+                assert "\n" not in str(error)  # noqa: PT017
 
     run()
 
