@@ -9,7 +9,7 @@ RUNTIME := $(VENV)/installed-runtime
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-browser lint types unit docs tables evidence mutants bench clean
+.PHONY: help install demo test test-browser lint types unit docs tables evidence fuzz mutants bench clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -57,6 +57,9 @@ tables: $(STAMP)  ## the numbers of the pages from docs/results/fashion_mnist/*.
 evidence: export OMP_NUM_THREADS := $(shell nproc)
 evidence: $(STAMP)  ## measure again that the critic is ahead: half an hour
 	$(BIN)/pytest -m evidence -rs tests/test_evidence.py $(ARGS)
+
+fuzz: $(STAMP)  ## each reader on random and mutated files, 20 s each
+	FUZZ_SECONDS=20 $(BIN)/pytest tests/test_readers.py $(ARGS)
 
 mutants: $(STAMP)  ## break the code in each known way and see that a test notices
 	$(BIN)/python tests/mutants.py

@@ -140,6 +140,18 @@ MUTANTS = {
         "torch.zeros((), dtype=torch.bool)",
         "tests/sampling/test_loop.py",
     ),
+    "a mask id among the codes is accepted": (
+        "adapters.py",
+        "if 0 <= generator.mask_id < generator.codebook_size:",
+        "if False:",
+        "tests/test_readers.py",
+    ),
+    "a logit of the mask token is sampled": (
+        "sampling/loop.py",
+        "proposal.logits.shape[-1] != generator.codebook_size",
+        "False",
+        "tests/test_readers.py",
+    ),
     "k rounded down": (
         "masking.py",
         "torch.ceil(num_tokens",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src/tokencritic"
-TREE = re.search(r"```\n(errors\.py .*?)```", (ROOT / "docs/design.md").read_text(), re.DOTALL)[1]
+TREE = re.search(r"```\n(bounds\.py .*?)```", (ROOT / "docs/design.md").read_text(), re.DOTALL)[1]
 
 
 def files_of(tree):

@@ -63,6 +63,9 @@ def _whole(generator: MaskedGenerator) -> MaskedGenerator:
     for attribute in ("num_tokens", "codebook_size", "mask_id"):
         if not hasattr(generator, attribute):
             raise InputError(f"the generator, a {name}, has no {attribute}; set it as MaskedGenerator documents")
+    if 0 <= generator.mask_id < generator.codebook_size:
+        codes = f"0 to {generator.codebook_size - 1}"
+        raise InputError(f"mask_id is {generator.mask_id}, one of the codes {codes} of the generator, a {name}")
     if type(generator).__call__ is MaskedGenerator.__call__:
         how = "define it; a torch module lists nn.Module before MaskedGenerator among its base classes"
         raise InputError(f"the generator, a {name}, has no __call__; {how}")

@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+from tokencritic.bounds import EXPANDED_BYTES, EXPANSION, MOST
+
 if TYPE_CHECKING:
     from numpy import ndarray
     from torch import Tensor
@@ -15,11 +17,30 @@ class InputError(ValueError):
 
 
 def check_at_least(least: int, **values: float) -> None:
-    """Raise InputError unless every value is at least `least`. The keywords are the names in the message."""
+    """Raise InputError unless every value is at least `least`, and at most the bound of its name in `bounds.py`.
+
+    The keywords are the names in the message.
+    """
     for name, value in values.items():
-        if value < least:
+        if not value >= least:
             right = f"at least {least}" if least else "0 or more"
             raise InputError(f"{name} is {value}; it must be {right}")
+        check_at_most(**{name: value})
+
+
+def check_at_most(**values: object) -> None:
+    """Raise InputError for a number, or one in a list, above the bound of its name. Names without a bound may be any."""
+    for name, value in values.items():
+        most = MOST.get(name.removeprefix("--"))
+        for one in value if isinstance(value, list | tuple) else (value,):
+            if most is not None and isinstance(one, int | float) and one > most:
+                raise InputError(f"{name} is {one}; it must be at most {most}")
+
+
+def check_expansion(place: object, packed: int, unpacked: int) -> None:
+    """Raise InputError for compressed content that grows beyond reason. packed, unpacked: bytes."""
+    if unpacked > EXPANDED_BYTES and unpacked > EXPANSION * packed:
+        raise InputError(f"{place} expands from {packed} to {unpacked} bytes; expected at most {EXPANSION} times")
 
 
 def as_integers(name: str, values: "Tensor") -> "Tensor":

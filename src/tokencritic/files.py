@@ -4,6 +4,7 @@ import json
 import math
 import os
 import pickle
+import re
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -13,6 +14,7 @@ from typing import Any
 
 from safetensors import SafetensorError
 
+from tokencritic.bounds import DEPTH, DIGITS, FILE_BYTES, YAML_BYTES
 from tokencritic.errors import InputError
 
 # Exceptions that reading a broken file may raise.
@@ -20,6 +22,7 @@ BROKEN = (
     *(OSError, EOFError, MemoryError, ArithmeticError, AttributeError, LookupError, RuntimeError, SyntaxError),
     *(TypeError, ValueError, pickle.UnpicklingError, zipfile.BadZipFile, zlib.error, SafetensorError),
 )
+_LONG_NUMBER = re.compile(rf"[-+]?[0-9_:]{{{DIGITS + 1},}}")
 
 
 def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
@@ -48,7 +51,9 @@ def reading(file: str | Path, what: str) -> Iterator[None]:
         yield
     except InputError:
         raise
-    except BROKEN as error:
+    except Exception as error:
+        if not isinstance(error, BROKEN) and type(error).__name__ != "DecompressionBombError":  # of Pillow
+            raise
         if isinstance(error, OSError) and error.strerror is not None:  # a fault of the disk, not of the content
             raise InputError(f"{file} cannot be read: {error.strerror}") from error
         raise InputError(f"{file} is not {what}: {reason_of(error)}") from error
@@ -59,13 +64,83 @@ def reason_of(error: Exception) -> str:
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
+def read_whole(file: str | Path, most: int = FILE_BYTES) -> bytes:
+    """Return the content of a small file. Raises InputError for one of more than `most` bytes."""
+    with reading(file, "readable"), Path(file).open("rb") as stream:
+        content = stream.read(most + 1)
+    if len(content) > most:
+        raise InputError(f"{file} has more than {most} bytes; expected a smaller file")
+    return content
+
+
 def read_json(file: Path) -> dict[str, Any]:
     """Read a JSON object."""
-    with reading(file, "JSON"):
-        values = json.loads(file.read_text(encoding="utf-8"))
+    values = parse_json(file, read_whole(file))
     if not isinstance(values, dict):
         raise InputError(f"{file} holds a {type(values).__name__}; expected an object")
     return values
+
+
+def parse_json(place: object, content: str | bytes) -> Any:
+    """Parse JSON with bounds on its nesting and its numbers. place: the file in error messages."""
+    with reading(str(place), "JSON"):
+        text = content if isinstance(content, str) else content.decode("utf-8")
+        if len(text) > FILE_BYTES:
+            raise ValueError(f"it has more than {FILE_BYTES} characters")
+        values = json.loads(text, parse_int=_parse_int)
+    _check_depth(place, values)
+    return values
+
+
+def read_yaml(file: str | Path) -> dict[str, Any]:
+    """Read a YAML mapping. Aliases, which can grow without bound, raise InputError."""
+    import yaml
+
+    content, levels = read_whole(file, YAML_BYTES), 0
+    try:
+        with reading(file, "a YAML text file"):
+            text = content.decode("utf-8")
+            for event in yaml.parse(text, yaml.SafeLoader):
+                if isinstance(event, yaml.AliasEvent):
+                    raise InputError(f"{file} has the alias *{event.anchor}; expected a config without aliases")
+                if isinstance(event, yaml.ScalarEvent) and event.implicit[0] and _LONG_NUMBER.fullmatch(event.value):
+                    raise InputError(f"{file} has a number of more than {DIGITS} digits: {event.value[:DIGITS]}...")
+                levels += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+                if levels > DEPTH:
+                    raise InputError(f"{file} is nested deeper than {DEPTH} levels; expected a config")
+            values = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise InputError(f"{file} is not a YAML config: {' '.join(str(error).split())}") from error
+    if not isinstance(values, dict):
+        raise InputError(f"{file} holds a {type(values).__name__}; expected a mapping")
+    return values
+
+
+def check_fields(place: object, values: Mapping[str, Any], kinds: Mapping[str, type]) -> None:
+    """Raise InputError unless each field is there and of its kind. A bool is no int."""
+    for name, kind in kinds.items():
+        if (
+            name not in values
+            or not isinstance(value := values[name], kind)
+            or (kind is int and isinstance(value, bool))
+        ):
+            got = f"{name} is {values[name]!r:.60}" if name in values else f"{name} is missing"
+            raise InputError(f"{place}: {got}; expected {kind.__name__}")
+
+
+def _parse_int(digits: str) -> int:
+    if len(digits) > DIGITS:
+        raise ValueError(f"it has a number of {len(digits)} digits; expected at most {DIGITS}")
+    return int(digits)
+
+
+def _check_depth(place: object, values: Any) -> None:
+    level = [values]
+    for _ in range(DEPTH):
+        nested = [one for one in level if isinstance(one, dict | list)]
+        level = [below for one in nested for below in (one.values() if isinstance(one, dict) else one)]
+    if level:
+        raise InputError(f"{place} is nested deeper than {DEPTH} levels; expected fewer")
 
 
 def write_json(file: str | Path, value: Any) -> None:

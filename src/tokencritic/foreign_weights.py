@@ -5,6 +5,7 @@
 
 import io
 import pickle
+import pickletools
 import re
 import zipfile
 from collections.abc import Callable, Mapping
@@ -17,7 +18,8 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from tokencritic.errors import InputError
+from tokencritic.bounds import DEPTH, TREE_NODES
+from tokencritic.errors import InputError, check_expansion
 from tokencritic.files import BROKEN, reading, reason_of
 
 _LEGACY_TORCH = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # the first bytes of torch files before the zip format
@@ -27,7 +29,14 @@ _ARRAY, _SCALAR = 1, 3  # flax's msgpack extension types
 
 def read_pickled_arrays(content: bytes) -> Any:
     """Read a pickle of dicts, lists, numbers, bytes and arrays of numbers, also one written by Python 2."""
-    return _Unpickler(io.BytesIO(content)).load()
+    return _unpickled(io.BytesIO(content))
+
+
+def read_safetensors(file: Path) -> dict[str, Tensor]:
+    """Read a safetensors file."""
+    with reading(file, "a whole safetensors file"):
+        file.open("rb").close()  # safetensors calls a file that may not be read a missing one
+        return safetensors.torch.load_file(file)
 
 
 def read_tensors(file: str | Path, owner: str) -> dict[str, Tensor]:
@@ -41,12 +50,14 @@ def read_tensors(file: str | Path, owner: str) -> dict[str, Tensor]:
     path = Path(file)
     try:
         if path.suffix == ".safetensors":
-            return _without_wrappers(safetensors.torch.load_file(path))
+            return _without_wrappers(read_safetensors(path))
         tree = _read_tree(path)
         if not isinstance(tree, Mapping):
             raise ValueError(f"expected a state dict of tensors, got a {type(tree).__name__}")
         weights = (tree[key] for key in _WEIGHTS if isinstance(tree.get(key), Mapping))
         return _without_wrappers(_flatten(next(weights, tree), ""))
+    except InputError:
+        raise
     except BROKEN as error:
         if isinstance(error, pickle.UnpicklingError) and "weights_only" in str(error):
             asked = re.search(r"GLOBAL (\S+)", str(error))
@@ -69,14 +80,25 @@ def _without_wrappers(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 def _read_tree(path: Path) -> Any:
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
+            check_expansion(path, path.stat().st_size, sum(info.file_size for info in archive.infolist()))
             constants = next((name for name in archive.namelist() if name.endswith("/constants.pkl")), None)
             if constants is not None:  # a state dict has none
-                return _Unpickler(archive.open(constants.replace("constants.pkl", "data.pkl")), archive).load()
+                return _unpickled(archive.open(constants.replace("constants.pkl", "data.pkl")), archive)
     else:
-        content = path.read_bytes()
-        if not content.startswith(_LEGACY_TORCH):
-            return read_pickled_arrays(content)
+        with path.open("rb") as stream:
+            if stream.read(len(_LEGACY_TORCH)) != _LEGACY_TORCH:
+                stream.seek(0)
+                return _unpickled(stream)
     return torch.load(path, map_location="cpu", weights_only=True)
+
+
+def _unpickled(stream: IO[bytes], archive: zipfile.ZipFile | None = None) -> Any:
+    """Load a pickle whose memo is not larger than its number of operations: Python makes a table of the memo's size."""
+    for count, (operation, argument, _) in enumerate(pickletools.genops(stream)):
+        if "PUT" in operation.name and isinstance(argument, int) and argument > count:
+            raise pickle.UnpicklingError(f"it has the memo {argument} at operation {count}")
+    stream.seek(0)
+    return _Unpickler(stream, archive).load()
 
 
 class _Module(dict[str, Any]):
@@ -120,8 +142,13 @@ def _number_type(code: str | bytes, *_flags: object) -> np.dtype:
     return dtype
 
 
-def _empty_array(_kind: type, shape: tuple[int, ...], code: str | bytes) -> np.ndarray:
-    return np.ndarray(shape, _number_type(code))
+def _empty_array(_kind: object, _shape: object, code: str | bytes) -> np.ndarray:
+    """Return the array that a pickle fills later. NumPy writes the shape (0,); any other would take memory for nothing."""
+    return np.ndarray((0,), _number_type(code))
+
+
+def _not_called(*_: object) -> Any:
+    raise pickle.UnpicklingError("it makes an array without content")
 
 
 def _latin1_bytes(text: str, encoding: str | bytes) -> bytes:
@@ -132,7 +159,7 @@ def _latin1_bytes(text: str, encoding: str | bytes) -> bytes:
 
 
 _ALLOWED: dict[tuple[str, str], Callable[..., Any]] = {
-    ("numpy", "ndarray"): np.ndarray,
+    ("numpy", "ndarray"): _not_called,
     ("numpy", "dtype"): _number_type,
     ("numpy.core.multiarray", "_reconstruct"): _empty_array,
     ("numpy._core.multiarray", "_reconstruct"): _empty_array,
@@ -176,12 +203,18 @@ def _read_extension(code: int, data: bytes) -> Tensor:
 def _flatten(tree: Mapping[Any, Any], prefix: str) -> dict[str, Tensor]:
     """Return the tensors of nested mappings by dotted name."""
     tensors: dict[str, Tensor] = {}
-    for key, value in tree.items():
-        name = f"{prefix}{key.decode() if isinstance(key, bytes) else key}"
-        if isinstance(value, Mapping):
-            tensors |= _flatten(value, f"{name}.")
-        elif isinstance(value, Tensor | np.ndarray):
-            tensors[name] = torch.from_numpy(np.array(value)) if isinstance(value, np.ndarray) else value
-        else:
-            raise ValueError(f"{name} is a {type(value).__name__}; expected an array")
+    waiting, seen = [(prefix, tree, 0)], 0
+    while waiting:
+        prefix, branch, depth = waiting.pop()
+        for key, value in branch.items():
+            seen += 1
+            if seen > TREE_NODES or depth > DEPTH:  # a mapping may hold itself, or another one many times
+                raise ValueError(f"it has more than {TREE_NODES} entries or {DEPTH} levels")
+            name = f"{prefix}{key.decode() if isinstance(key, bytes) else key}"
+            if isinstance(value, Mapping):
+                waiting.append((f"{name}.", value, depth + 1))
+            elif isinstance(value, Tensor | np.ndarray):
+                tensors[name] = torch.from_numpy(np.array(value)) if isinstance(value, np.ndarray) else value
+            else:
+                raise ValueError(f"{name} is a {type(value).__name__}; expected an array")
     return tensors

@@ -14,9 +14,10 @@ import torch
 from tokencritic import TokenCriticPipeline
 from tokencritic.cli.main import main
 from tokencritic.errors import InputError
+from tokencritic.files import read_yaml
 from tokencritic.interop import importing
 from tokencritic.interop.families import GENERATORS, TOKENIZERS, load_family, load_tokenizer_family
-from tokencritic.interop.importing import find_weights, looks_like, read_config
+from tokencritic.interop.importing import find_weights, looks_like
 from tokencritic.models import saved
 from tokencritic.pipeline_folder import load_part
 from tokencritic.sampling.settings import SamplingSettings
@@ -282,9 +283,9 @@ def test_a_folder_brings_its_config(tmp_path):
     found = find_weights("--generator", str(folder))
     assert (found.file, found.config) == (folder / "model.safetensors", {"model": {"heads": 4}})
     (tmp_path / "own.yaml").write_text("model:\n  heads: 4\n  image_seq_len: ${model.n}\n")
-    assert read_config(tmp_path / "own.yaml") == {"model": {"heads": 4, "image_seq_len": "${model.n}"}}
+    assert read_yaml(tmp_path / "own.yaml") == {"model": {"heads": 4, "image_seq_len": "${model.n}"}}
     (tmp_path / "own.json").write_text(json.dumps({"a": [1, {"b": None}]}))
-    assert read_config(tmp_path / "own.json") == {"a": [1, {"b": None}]}
+    assert read_yaml(tmp_path / "own.json") == {"a": [1, {"b": None}]}
 
 
 def test_the_hub_is_asked_for_what_is_not_here(tmp_path, monkeypatch, refused):

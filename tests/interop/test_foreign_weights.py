@@ -79,7 +79,7 @@ def test_a_file_cut_short_is_refused(tmp_path: Path, name: str, share: float) ->
     else:
         torch.save({"state_dict": TENSORS}, file, _use_new_zipfile_serialization=name != "legacy.pth")
     os.truncate(file, int(share * file.stat().st_size))
-    with pytest.raises(InputError, match=f"{name} holds no weights of a generator: .+") as error:
+    with pytest.raises(InputError, match=f"{name} (holds no weights of a generator|is not a whole .*): .+") as error:
         read_tensors(file, "a generator")
     assert "\n" not in str(error.value)
 

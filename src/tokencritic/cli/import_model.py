@@ -80,12 +80,13 @@ def _class_names(file: str | None) -> list[str]:
 
 
 def _import_generator(given: Namespace, names: list[str]) -> None:
+    from tokencritic.files import read_yaml
     from tokencritic.interop.family import Sources
-    from tokencritic.interop.importing import find_weights, import_model, read_config
+    from tokencritic.interop.importing import find_weights, import_model
     from tokencritic.pipeline import TokenCriticPipeline
     from tokencritic.pipeline_folder import About
 
-    config = read_config(given.config) if given.config else None
+    config = read_yaml(given.config) if given.config else None
     generator, tokenizer = (find_weights(f"--{flag}", given[flag]) for flag in ("generator", "tokenizer"))
     config = generator.config or tokenizer.config if config is None else config
     print(f"reading {generator.file} and {tokenizer.file}", flush=True)

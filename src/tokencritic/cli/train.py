@@ -53,7 +53,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--dry_run", action="store_true", help=_DRY_RUN)
     parser.add_argument("--ranks", type=int, default=1, help="with --dry_run: GPUs to plan for")
     _add_settings(parser, preset)
-    given = _parse_settings(parser, arguments[2:])
+    given = _parse_settings(parser, arguments[2:], preset)
     settings = _settings_from(given, preset)
     files = {flag: given[flag] for flag in _FLAGS[model]}
     if given.print_config:
@@ -129,14 +129,19 @@ def _add_settings(parser: ArgumentParser, preset: Any) -> None:
             group.add_argument(f"--{name}.{key}", type=kind, default=default, help=argparse.SUPPRESS)
 
 
-def _parse_settings(parser: ArgumentParser, arguments: list[str]) -> Namespace:
+def _parse_settings(parser: ArgumentParser, arguments: list[str], preset: Any) -> Namespace:
     """Parse strictly; an error in a file that `--config` names also names the file."""
+    from tokencritic.training.settings import check_config
+
+    configs = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    configs.add_argument("--config", action="append", nargs="?", const="", default=[])
+    files = configs.parse_known_args(arguments)[0].config
+    for file in filter(None, files):
+        check_config(file, preset)
     try:
         return parse(parser, arguments)
     except InputError as error:
-        configs = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-        configs.add_argument("--config", action="append", nargs="?", const="", default=[])
-        for file in configs.parse_known_args(arguments)[0].config:
+        for file in files:
             try:
                 parse(parser, ["--config", file])
             except InputError as wrong:

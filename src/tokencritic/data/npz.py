@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tokencritic.errors import InputError
+from tokencritic.errors import InputError, check_expansion
 from tokencritic.files import reading, write_atomically
 
 NPZ = "a whole .npz without pickles"
@@ -23,8 +23,9 @@ def arrays_of(file: Path) -> Iterator[Mapping[str, np.ndarray]]:
         if not isinstance(opened, np.lib.npyio.NpzFile):
             raise InputError(f"{file} is a single array; expected an .npz of named arrays")
         with opened, zipfile.ZipFile(stream) as archive:
-            for name in archive.namelist():
-                with archive.open(name) as member:
+            for name, info in zip(archive.namelist(), archive.infolist(), strict=True):
+                check_expansion(f"{file}: {name}", info.compress_size, info.file_size)
+                with archive.open(info) as member:
                     if member.read(len(np.lib.format.MAGIC_PREFIX)) != np.lib.format.MAGIC_PREFIX:
                         raise ValueError(f"{name.removesuffix('.npy')} is not an array")
             yield opened

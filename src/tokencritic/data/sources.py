@@ -2,7 +2,6 @@
 
 import gzip
 import hashlib
-import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,10 +10,11 @@ from typing import Any, get_args
 import numpy as np
 from PIL import Image
 
+from tokencritic.bounds import CLASSES
 from tokencritic.data.npz import arrays_of
 from tokencritic.data.source import ArraySource, Source, Split, open_class_folders
-from tokencritic.errors import InputError, check_at_least
-from tokencritic.files import reading
+from tokencritic.errors import InputError, check_at_least, check_expansion
+from tokencritic.files import parse_json, read_whole, reading
 from tokencritic.foreign_weights import read_pickled_arrays
 
 _IDX_PREFIXES = {"train": "train", "test": "t10k"}
@@ -81,7 +81,7 @@ def _open_npz(file: Path, split: str) -> ArraySource:
         raise InputError(f"{file} holds class_names {names.dtype} {names.shape}; expected a list of strings")
     if labels is None:
         return ArraySource(images, None, (), "npz", split, str(file))
-    class_names = _numbered_classes(labels) if names is None else tuple(names.tolist())
+    class_names = _numbered_classes(file, labels) if names is None else tuple(names.tolist())
     return ArraySource(images, labels, class_names, "npz", split, str(file))
 
 
@@ -112,7 +112,7 @@ def _open_idx(folder: Path, split: str) -> ArraySource:
         names = _FASHION_NAMES
     else:
         splits = [one for one in _IDX_PREFIXES if _idx_file(folder, one, "labels")]
-        names = _numbered_classes(*(_read_idx(folder, one, "labels") for one in splits))
+        names = _numbered_classes(folder, *(_read_idx(folder, one, "labels") for one in splits))
     return ArraySource(images, labels, names, "idx", split, str(folder))
 
 
@@ -130,15 +130,22 @@ def _read_idx(folder: Path, split: str, what: str) -> np.ndarray:
     if file is None:
         usual = f"{_IDX_PREFIXES[split]}-{what}-idx{dimensions}-ubyte"
         raise InputError(f"{folder} has no {usual}; expected the file, or its .gz, for the {split} split")
-    with reading(file, "a whole gzip file"):
-        content = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
     magic, start = bytes([0, 0, 8, dimensions]), 4 + 4 * dimensions
-    if content[:4] != magic:
-        raise InputError(f"{file} starts with {content[:4].hex() or 'nothing'}; expected {magic.hex()}, idx of {what}")
-    shape = np.frombuffer(content[4:start].ljust(start - 4, b"\0"), ">u4").tolist()
-    if len(content) != start + math.prod(shape):
-        raise InputError(f"{file} holds {len(content)} bytes; its header {shape} requires {start + math.prod(shape)}")
-    return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
+    with reading(file, "a whole gzip file"), (gzip.open if file.suffix == ".gz" else open)(file, "rb") as stream:
+        header = stream.read(start)
+        if header[:4] != magic:
+            got = header[:4].hex() or "nothing"
+            raise InputError(f"{file} starts with {got}; expected {magic.hex()}, idx of {what}")
+        shape = np.frombuffer(header[4:].ljust(start - 4, b"\0"), ">u4").tolist()
+        size = math.prod(shape)
+        check_expansion(file, file.stat().st_size, size)
+        content = stream.read(size)
+        if len(header) != start or len(content) != size or stream.read(1):  # never more than the header says
+            held = (
+                f"{'more than ' if len(header) == start and len(content) == size else ''}{len(header) + len(content)}"
+            )
+            raise InputError(f"{file} holds {held} bytes; its header {shape} requires {start + size}")
+    return np.frombuffer(content, np.uint8).reshape(shape)
 
 
 def _find_cifar(folder: Path) -> tuple[Path, str] | None:
@@ -156,7 +163,7 @@ def _open_cifar(folder: Path, kind: str, split: str) -> ArraySource:
     if kind == "cifar-sheets":
         file = folder / f"{split}_lables.json"  # spelled like this in the published package
         with reading(file, "a JSON list of labels"):
-            labels = np.array(json.loads(file.read_bytes()))
+            labels = np.array(parse_json(file, read_whole(file)))
     return ArraySource(images, labels, _CIFAR_NAMES, kind, split, str(folder))
 
 
@@ -181,7 +188,9 @@ def _read_cifar(file: Path, kind: str) -> tuple[np.ndarray, np.ndarray]:
         return np.ascontiguousarray(planes.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)), labels
 
 
-def _numbered_classes(*labels: np.ndarray) -> tuple[str, ...]:
+def _numbered_classes(place: Path, *labels: np.ndarray) -> tuple[str, ...]:
     """Return the names "0", "1", ... up to the highest label. Arrays that are not integers are ignored."""
     highest = max((int(some.max()) for some in labels if some.size and some.dtype.kind in "iu"), default=-1)
+    if highest >= CLASSES:
+        raise InputError(f"{place}: labels holds {highest}; expected labels below {CLASSES}")
     return tuple(str(number) for number in range(highest + 1))

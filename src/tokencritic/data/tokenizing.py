@@ -30,6 +30,7 @@ from tokencritic.distribution import ALONE, Ranks
 from tokencritic.errors import InputError, check_at_least, check_range
 from tokencritic.files import read_json, write_atomically
 from tokencritic.progress import Progress
+from tokencritic.randomness import check_seed
 
 CHUNKS = ".chunks"
 CHUNK_ROWS = 2048
@@ -59,6 +60,7 @@ class TokenizeJob:
 
     def __post_init__(self) -> None:
         check_at_least(1, crops_per_image=self.crops_per_image, batch_size=self.batch_size, workers=self.workers)
+        check_seed(self.seed)
         if (size := self.tokenizer.codebook_size) > 2**16:
             raise InputError(f"codebook_size is {size}; token arrays hold at most {2**16}")
 

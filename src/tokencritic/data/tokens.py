@@ -14,9 +14,10 @@ from typing import Any, Self
 
 import numpy as np
 
+from tokencritic.bounds import MOST
 from tokencritic.data.npz import arrays_of, write_arrays
-from tokencritic.errors import InputError, check_range
-from tokencritic.files import read_json, reading
+from tokencritic.errors import InputError, check_at_least, check_range
+from tokencritic.files import parse_json, read_json, reading
 from tokencritic.pretrained import place_of
 
 TOKENS = "tokens.npy"
@@ -93,8 +94,16 @@ def _check_facts(file: Path, facts: Any) -> dict[str, Any]:
     for name, kind in kinds.items():
         if not isinstance(facts, dict) or not isinstance(facts.get(name), kind):
             raise InputError(f"{file} has no {name} of type {kind.__name__}; expected a file that `tokenize` wrote")
-    if len(facts["grid"]) != 2 or not all(isinstance(side, int) and side > 0 for side in facts["grid"]):
-        raise InputError(f"{file} has grid {facts['grid']}; expected [height, width]")
+    crops, grid = facts.get(CROPS, 1), facts["grid"]
+    if not isinstance(crops, int) or crops < 1:
+        raise InputError(f"{file} has {CROPS} {crops!r:.60}; expected an integer of at least 1")
+    if len(grid) != 2 or not all(isinstance(side, int) and 0 < side <= MOST["num_tokens"] for side in grid):
+        raise InputError(f"{file} has grid {grid!r:.60}; expected [height, width]")
+    if not all(isinstance(name, str) for name in facts["class_names"]):
+        raise InputError(f"{file} has class_names {facts['class_names']!r:.60}; expected a list of names")
+    if not isinstance(facts.get("corrupt", {}), dict):
+        raise InputError(f"{file} has corrupt {facts['corrupt']!r:.60}; expected reasons by file")
+    check_at_least(1, codebook_size=facts["codebook_size"])
     return facts
 
 
@@ -105,7 +114,7 @@ def _read(place: Path) -> tuple[dict[str, Any], list[tuple[Path, np.ndarray]]]:
         with arrays_of(packed) as arrays:
             if not {"facts", "tokens", "labels"} <= set(arrays):
                 raise InputError(f"{packed} holds no packed tokens; expected facts, tokens and labels in an .npz")
-            facts = _check_facts(packed, json.loads(arrays["facts"].tobytes()))
+            facts = _check_facts(packed, parse_json(packed, arrays["facts"].tobytes()))
             return facts, [(packed, arrays["tokens"]), (packed, arrays["labels"])]
     facts, found = read_facts(place), []
     if facts is None:

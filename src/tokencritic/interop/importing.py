@@ -6,10 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from tokencritic.errors import InputError
-from tokencritic.files import read_json, reading
+from tokencritic.files import read_json
 from tokencritic.foreign_weights import read_flax, read_tensors
 from tokencritic.interop.families import GENERATORS, TOKENIZERS, load_family, load_tokenizer_family
 from tokencritic.interop.family import Imported, Sources
@@ -19,7 +17,6 @@ from tokencritic.tokenizers.tokenizer import Tokenizer
 _HUB_ID = re.compile(r"([\w.-]+/[\w.-]+)(?:/(.+))?")
 _NAMES = (WEIGHTS, "pytorch_model.bin")  # usual names of weights in a folder
 _SUFFIXES = (".safetensors", ".bin", ".pth", ".pt", ".ckpt")
-_MOST_BYTES, _MOST_LEVELS = 2**20, 32  # limits of a config
 
 
 @dataclass(frozen=True)
@@ -83,33 +80,6 @@ def _weights_on_hub(hub_id: str) -> Weights:
     except InputError:  # a config is optional
         config = {}
     return Weights(file, config)
-
-
-def read_config(file: str | Path) -> dict[str, Any]:
-    """Read the authors' config, a mapping in a YAML or JSON file. Raises InputError for very large or deep files."""
-    with reading(file, "a text file"):
-        if Path(file).stat().st_size > _MOST_BYTES:
-            raise InputError(f"{file} is larger than {_MOST_BYTES} bytes; expected a config")
-        text = Path(file).read_text(encoding="utf-8")
-    try:
-        _check_yaml(file, text)
-        config = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise InputError(f"{file} is not a YAML config: {' '.join(str(error).split())}") from error
-    if not isinstance(config, dict):
-        raise InputError(f"{file} holds a {type(config).__name__}; expected a mapping")
-    return config
-
-
-def _check_yaml(file: str | Path, text: str) -> None:
-    """Raise InputError for aliases and deep nesting, which can exhaust memory."""
-    levels = 0
-    for event in yaml.parse(text, yaml.SafeLoader):
-        if isinstance(event, yaml.AliasEvent):
-            raise InputError(f"{file} has the alias *{event.anchor}; expected a config without aliases")
-        levels += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if levels > _MOST_LEVELS:
-            raise InputError(f"{file} is nested deeper than {_MOST_LEVELS} levels; expected a config")
 
 
 def import_model(kind: str, sources: Sources) -> Imported:

@@ -15,9 +15,10 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from tokencritic.contracts import Part
-from tokencritic.errors import InputError
-from tokencritic.files import read_json, reading, write_atomically
+from tokencritic.errors import InputError, check_at_most
+from tokencritic.files import read_json, write_atomically
 from tokencritic.fingerprints import with_weights
+from tokencritic.foreign_weights import read_safetensors
 from tokencritic.pretrained import place_of
 
 CONFIG = "config.json"
@@ -31,6 +32,7 @@ class SavedModel(nn.Module, Part, PyTorchModelHubMixin, license="apache-2.0", li
     Config: type[Any]
 
     def __init__(self, config: Any) -> None:
+        check_at_most(**vars(config))  # before any layer is made
         super().__init__()
         self.config = config
 
@@ -58,11 +60,13 @@ class SavedModel(nn.Module, Part, PyTorchModelHubMixin, license="apache-2.0", li
         place = pretrained_model_name_or_path
         config_file, file = (find_file(place, name, **hub_arguments) for name in (CONFIG, WEIGHTS))
         model = cls.without_weights(_read_config(config_file, cls.Config))
-        with reading(file, "a whole safetensors file"):
-            weights = safetensors.torch.load_file(file)
+        weights = read_safetensors(file)
         expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
         if wrong := misfit(expected, weights):
             raise InputError(f"{file} does not fit its {CONFIG} ({wrong})")
+        for name, right in model.state_dict().items():
+            if right.is_floating_point() != weights[name].is_floating_point() or weights[name].is_complex():
+                raise InputError(f"{file}: {name} is {weights[name].dtype}; expected {right.dtype}")
         weights = {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in weights.items()}
         model.load_state_dict(weights, assign=True)
         return model.eval()
@@ -140,6 +144,7 @@ def _read_config(file: Path, config_type: type[Any]) -> Any:
         if type(value) not in allowed:  # not isinstance, because bool is a subclass of int
             raise InputError(f"{file}: {name} is {value!r}; expected {kinds[name].__name__}")
     try:
+        check_at_most(**values)
         return config_type(**values)
     except (TypeError, ValueError) as error:
         raise InputError(f"{file}: {error}") from error

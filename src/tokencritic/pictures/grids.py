@@ -10,7 +10,7 @@ from PIL import Image, ImageDraw
 from PIL.PngImagePlugin import PngInfo
 
 from tokencritic.errors import InputError, check_at_least
-from tokencritic.files import reading, write_atomically
+from tokencritic.files import parse_json, reading, write_atomically
 from tokencritic.pictures.look import GROUND, INK, font, shorten
 
 NOTE = "token-critic"  # the key of the text in a PNG that says how its image was made
@@ -72,7 +72,7 @@ def read_note(file: str | Path) -> dict[str, Any]:
     """Return the facts that `save` wrote into a PNG."""
     with reading(file, "a PNG"), Image.open(file, formats=("PNG",)) as image:
         image.load()  # a text may stand behind the pixels
-        found = json.loads(image.info.get(NOTE, "null"))
+        found = parse_json(file, str(image.info.get(NOTE, "null")))
     if not isinstance(found, dict):
         raise InputError(f"{file} says nothing of how it was made; expected a PNG of an image that token-critic wrote")
     return found

@@ -74,6 +74,9 @@ def run_loop(
                 most_masked=max(before),
                 with_features=not step.is_last and before != plan.num_free and scorer.needs_features(step),
             )
+            if proposal.logits is not None and proposal.logits.shape[-1] != generator.codebook_size:
+                columns = f"{proposal.logits.shape[-1]} columns; expected one per code, {generator.codebook_size}"
+                raise InputError(f"the generator's logits at step {step.index} have {columns}")
             broken[f"the generator's logits at step {step.index}"] = _no_distribution(proposal.logits)  # pyright: ignore[reportArgumentType]
             if step.is_last:
                 scores, mask = None, torch.zeros_like(mask)

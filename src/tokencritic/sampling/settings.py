@@ -7,7 +7,7 @@ from functools import lru_cache
 from numbers import Integral
 from typing import Any, Literal, NamedTuple, get_args
 
-from tokencritic.errors import InputError
+from tokencritic.errors import InputError, check_at_most
 from tokencritic.plan import Plan, Step, check_window, in_window
 from tokencritic.sampling.samplers import SAMPLERS, Sampler
 from tokencritic.schedules import SCHEDULES, Guidance, GuidanceSchedule, find_schedule
@@ -73,6 +73,7 @@ class SamplingSettings:
             value = vars(self)[name]
             if not isinstance(value, Integral) or value < 1:
                 raise InputError(f"{name} is {value!r}; it must be an integer, at least 1")
+        check_at_most(steps=self.steps, candidates=self.candidates)
         find_schedule(self.schedule)
         self.guidance_over_steps()
         for name in ("selection_noise", "early_noise", "remask_noise"):

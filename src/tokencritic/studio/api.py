@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import dataclasses
-import json
 import secrets
 from collections.abc import Callable
 from functools import partial
@@ -16,6 +15,7 @@ from starlette.routing import Route
 
 from tokencritic import __version__
 from tokencritic.errors import InputError
+from tokencritic.files import parse_json
 from tokencritic.studio.service import Busy, Job, Service
 from tokencritic.studio.work import Work, png
 
@@ -114,10 +114,7 @@ def _base64(image: Image.Image) -> str:
 
 def read_object(body: bytes) -> dict[str, Any]:
     """The JSON object of a request."""
-    try:
-        values = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise InputError("the body is not JSON; expected an object") from error
+    values = parse_json("the body", body)
     if not isinstance(values, dict):
         raise InputError(f"the body is a {type(values).__name__}; expected an object")
     return values

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from tokencritic.distribution import Ranks, fill
 from tokencritic.errors import InputError
-from tokencritic.files import read_json, reading, write_atomically
+from tokencritic.files import check_fields, read_json, reading, write_atomically
 from tokencritic.models.saved import write_model
 from tokencritic.pictures.grids import save
 from tokencritic.pipeline_folder import KINDS
@@ -43,7 +43,11 @@ def read_run(folder: Path) -> tuple[str, dict[str, Any]]:
     if not file.is_file():
         raise InputError(f"{folder} has no {RUN}; expected the folder of a training run")
     values = read_json(file)
-    if values.get("name") not in KINDS or not isinstance(values.get("facts"), dict):
+    if (
+        not isinstance(values.get("name"), str)
+        or values["name"] not in KINDS
+        or not isinstance(values.get("facts"), dict)
+    ):
         raise InputError(f"{file} has name {values.get('name')!r}; expected facts and one of {', '.join(KINDS)}")
     return values["name"], values["facts"]
 
@@ -115,6 +119,7 @@ def _verified(path: Path) -> dict[str, Any]:
     with reading(path, "as it was written"):
         if notes.pop("digest") != _digest(path / STATE, notes):
             raise ValueError("the digest differs")
+    check_fields(path / NOTES, notes, {"step": int, "facts": dict, "log_size": int, "first_losses": list})
     return notes
 
 

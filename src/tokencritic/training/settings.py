@@ -1,11 +1,13 @@
 """Settings of a training run, settings of the optimizer, and presets."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from typing import Any, Literal, get_args, get_type_hints
 
+from tokencritic.bounds import TRAINING_STEPS
 from tokencritic.data.transforms import Crop
 from tokencritic.errors import InputError, check_at_least
+from tokencritic.files import read_yaml
 from tokencritic.randomness import check_seed
 
 
@@ -56,8 +58,8 @@ class TrainingSettings:
         if len(given) > 1:
             raise InputError(f"{' and '.join(f'{n} is {v}' for n, v in given.items())}; give one of them")
         for name, value in given.items():
-            if not (math.isfinite(value) and value > 0):
-                raise InputError(f"{name} is {value}; it must be positive")
+            if not 0 < value <= TRAINING_STEPS:
+                raise InputError(f"{name} is {value}; it must be positive, and at most {TRAINING_STEPS}")
         check_at_least(1, **{name: values[name] for name in ("batch_size", "accumulation", "log_every")})
         check_at_least(0, **{name: values[name] for name in ("validate_seconds", "checkpoint_seconds", "keep_every")})
         for name in ("precision", "distribution"):
@@ -136,6 +138,14 @@ class Preset:
     objective: Any
     optimizer: OptimizerSettings
     training: TrainingSettings
+
+
+def check_config(file: str, preset: Preset) -> None:
+    """Raise InputError unless a file of settings is a small YAML mapping, with a mapping for each part of the preset."""
+    values = read_yaml(file)
+    for name, part in vars(preset).items():
+        if is_dataclass(part) and not isinstance(values.get(name, {}), dict):
+            raise InputError(f"--config {file}: {name} is {values[name]!r:.60}; expected a mapping of its settings")
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,31 @@
+"""The bounds of what is read from files and flags. They are checked before memory is taken or work is done.
+
+They are far above every published model and data set, and low enough that a mistyped number is refused at once.
+"""
+
+FILE_BYTES = 2**23  # JSON and other files that are read whole
+YAML_BYTES = 2**17
+DEPTH = 32  # nested lists and objects
+DIGITS = 20  # of an integer, enough for 64 bits
+EXPANSION, EXPANDED_BYTES = 200, 2**28  # compressed content may grow by this factor, beyond this size
+TREE_NODES = 10**6  # tensors and modules of a checkpoint
+CLASSES = 2**20
+
+# The largest integer of each name: a field of a config, a setting or a flag.
+MOST: dict[str, int] = {
+    **dict.fromkeys(("num_classes", "codebook_size", "pixel_codebook_size", "num_tokens", "places"), CLASSES),
+    **dict.fromkeys(("layers", "encoder_layers", "decoder_layers", "num_features", "registers"), 1000),
+    **dict.fromkeys(("blocks", "encoder_blocks", "decoder_blocks", "encoder_kernel", "factor", "margin"), 1000),
+    **dict.fromkeys(("width", "encoder_width", "decoder_width", "latent_width", "feature_width", "filters"), 2**16),
+    **dict.fromkeys(
+        ("code_width", "pixel_code_width", "heads", "image_size", "size", "multipliers", "channels"), 2**16
+    ),
+    "mlp_width": 2**18,
+    **dict.fromkeys(("bits_per_part", "splits"), 32),
+    **dict.fromkeys(("steps", "candidates", "nfe", "crops_per_image", "seed_sets", "resamples"), 10**4),
+    **dict.fromkeys(("num", "num_images_per_label", "reference_num", "rows", "first"), 2 * 10**6),
+    **dict.fromkeys(("batch_size", "accumulation", "ranks", "fills"), 2**16),
+    "budget": 10**9,
+    "workers": 1024,
+}
+TRAINING_STEPS = 10**9
