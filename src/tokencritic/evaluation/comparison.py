@@ -44,8 +44,8 @@ class Compared:
 def comparison_lines(pipe: TokenCriticPipeline, steps: int, candidates: Sequence[int] = ()) -> list[Line]:
     """Return the lines of the paper's protocol.
 
-    The lines are MaskGIT at T and 2T steps, the other samplers at T, MaskGIT refined by the critic and, as its
-    control, at random, and MaskGIT and the critic with rejection. Lines that need a missing part are left out. Tuned
+    The lines are all samplers at T steps, MaskGIT at 2T, MaskGIT refined by the critic and, as its control, at random,
+    and MaskGIT and the critic with rejection. Lines that need a missing part are left out. Tuned
     settings are used where they exist.
 
     steps: T.
@@ -56,7 +56,7 @@ def comparison_lines(pipe: TokenCriticPipeline, steps: int, candidates: Sequence
         for count in (steps, 2 * steps)
     )
     baseline, critic = once.pop("confidence"), once.get("critic")
-    lines, plain = [baseline, twice["confidence"], *once.values()], [baseline]
+    lines, plain = [baseline, *once.values(), twice["confidence"]], [baseline]
     if critic is not None:
         chosen = dataclasses.replace(critic.settings, **REFINING)
         for how, settings in (("by the critic", chosen), ("at random", chosen.with_random_remasking())):
