@@ -74,9 +74,9 @@ class Table:
         return "" if value is None else f"{value:.2f}" if column == "cost" else f"{value:g}"
 
 
-def by_features(*files: str, rows: tuple[str, ...] = SAMPLERS, floor: tuple[str, ...] = ()) -> Table:
-    """The same images by features of Inception and of the classifier. floor: files of Inception alone."""
-    groups = {"Inception": (*files, *floor), "classifier": tuple(f"{file}_classifier" for file in files)}
+def by_features(*files: str, rows: tuple[str, ...] = SAMPLERS) -> Table:
+    """The same images by features of Inception and of the classifier."""
+    groups = {"Inception": files, "classifier": tuple(f"{file}_classifier" for file in files)}
     return Table(groups, rows, (*SPENT, "fid", "/confidence", "kid", *QUALITY), "features")
 
 
@@ -93,7 +93,7 @@ TABLES = {
     "equal_steps": Table({"": ("equal_steps",)}, (*TWICE, *REFINED[1:]), (*SPENT, "fid", "/confidence", *QUALITY)),
     "main_steps": by_features("main_steps", rows=TWICE),
     "main_18": by_features("main_18"),
-    "main_27": by_features("main_27", rows=(*SAMPLERS, "reconstructions"), floor=("reconstructions",)),
+    "main_27": by_features("main_27"),
     "control": by_cost("9", "18", rows=SAMPLERS[:3], group="NFE limit"),
     "control_27": by_cost("27", "36", rows=SAMPLERS[:3], group="NFE limit"),
     "refinement": Table({"": ("refined", "refined_at_random")}, REFINED, (*SPENT, "fid", "/confidence", *QUALITY)),
