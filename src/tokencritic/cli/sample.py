@@ -12,6 +12,7 @@ from tokencritic.cli.arguments import (
     MODEL_HELP,
     SETTINGS,
     add_model,
+    check_device,
     load_model,
     make_parser,
     note_untuned,
@@ -36,11 +37,11 @@ _MOST_IN_GRID = 256
 def main(arguments: list[str]) -> None:
     given = _parse(arguments)
 
-    from tokencritic.cli.measuring import joined_ranks
+    from tokencritic.distribution import joined
     from tokencritic.interop.adm import write_samples
     from tokencritic.progress import Progress
 
-    with joined_ranks(given) as ranks:
+    with joined(check_device(given.device)) as ranks:
         pipe = load_model(given)
         settings = pipe.settings(**settings_of(given))
         labels = pipe.classes.in_turn(given.num, given.classes, called="--classes")
