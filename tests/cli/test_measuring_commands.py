@@ -164,6 +164,14 @@ def test_images_of_a_model_measure_alike_from_the_model_a_file_and_a_folder(run,
             assert found["value"] == pytest.approx(metrics(tmp_path / "model.json")[name]["value"], rel=1e-5)
 
 
+def test_the_classifier_of_another_model_measures_a_model_without_one(run, make_model, model, tmp_path):
+    given = ("--num", 45, "--steps", 2, "--metrics", "fid,accuracy", "--out", tmp_path / "found.json")
+    run("evaluate", model, *given)
+    own = metrics(tmp_path / "found.json")
+    run("evaluate", make_model(classifier=False), "--classifier", model, *given, cache=tmp_path / "other")
+    assert metrics(tmp_path / "found.json") == own
+
+
 def test_reconstructions_and_the_data_set_itself(run, model, data, tmp_path):
     out = run("evaluate", model, "--reconstructions", "--metrics", "fid,kid", "--out", tmp_path / "found.json")
     assert "120 reconstructions by the tokenizer alone" in out
@@ -363,7 +371,6 @@ def test_bad_input_is_one_line_and_nothing_is_sampled(refused, model, make_model
         ("evaluate", model, *measured, "--refine", 2): "refinement ratio is 2.0",
         ("evaluate", model, *measured, "--refine_settings", "steps=3"): "--refine_settings is given without --refine",
         ("evaluate", model, *measured, "--guidance", 2): "guidance is 2.0; expected 1 for a generator without",
-        ("evaluate", model, *measured, "--classifier", model): "--classifier is for folders and files of images",
         (
             "evaluate",
             model,
@@ -386,7 +393,7 @@ def test_bad_input_is_one_line_and_nothing_is_sampled(refused, model, make_model
         ("sweep", model, *measured, "--temperatures", "1:2:3"): "--temperatures has 3 numbers",
         ("sweep", model, *measured, "--steps", 0): "steps is 0",
         ("sweep", model, *measured, "--steps", "halton=4"): "--steps holds 'halton=4'; --samplers has no halton",
-        ("evaluate", model, *measured, "--out", tmp_path): "which is a folder; expected a JSON file",
+        ("evaluate", model, *measured, "--out", tmp_path): "which is a folder; expected a file to write",
         ("tune", model, *measured, "--budget", 10, "--first", 40): "budget is 10 images; expected at least 80",
         ("tune", model, *measured, "--nfe", 0): "nfe is 0; expected at least 1, which one step",
         ("tune", model, *measured, "--budget", 0): "budget is 0 images",

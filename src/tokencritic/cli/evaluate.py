@@ -9,7 +9,6 @@ from tokencritic.cli.arguments import (
     MODEL_HELP,
     add_model,
     add_settings,
-    check_device,
     load_model,
     make_parser,
     note_untuned,
@@ -72,7 +71,7 @@ def _parse(arguments: list[str]) -> Namespace:
     text = "settings of the refinement, such as steps=4 temperature=1.2:0.5"
     group.add_argument("--refine_settings", nargs="+", default=[], metavar="NAME=VALUE", help=text)
     group.add_argument("--reconstructions", action="store_true", help="measure the reference, encoded and decoded")
-    group.add_argument("--classifier", metavar="FOLDER", help="a model whose classifier gives the features of images")
+    group.add_argument("--classifier", metavar="MODEL", help="another model, whose classifier gives the features")
     add_measuring(parser, None, "; 10,000 by default, or all images that are given")
     add_settings(parser)
     given = parse(parser, arguments)
@@ -99,8 +98,6 @@ def _of_model(given: Namespace, ranks: "Ranks") -> "Found":
     from tokencritic.evaluation.report import settings_text
     from tokencritic.evaluation.samples import Refinement
 
-    if given.classifier:
-        raise InputError(f"--classifier is for folders and files of images; {given.model} is a model")
     pipe = load_model(given)
     if given.reconstructions:
         size, num = pipe.tokenizer.image_size, given.num or given.reference_num
@@ -137,15 +134,11 @@ def _spent(found: "Evaluation") -> str:
 
 def _of_images(given: Namespace, ranks: "Ranks") -> "Found":
     from tokencritic.evaluation.image_sets import open_images
-    from tokencritic.pipeline import TokenCriticPipeline
 
     usual = {"refine": None, "reconstructions": False, "seed": 0, "seed_sets": 1, "critic": None}
     if unused := [*settings_of(given), *(name for name, value in usual.items() if given[name] != value)]:
         raise InputError(f"--{unused[0]} is for models; {given.model} is images")
     images = open_images(given.model, given.num)
-    classifier = None
-    if given.classifier:
-        classifier = TokenCriticPipeline.from_pretrained(given.classifier).to(check_device(given.device)).classifier
     # In colour, so that a grey image among coloured ones does not make a grey reference: it is measured as the others are.
-    meter = make_meter(given, ranks, len(images), images.image_size, 3, classifier)
+    meter = make_meter(given, ranks, len(images), images.image_size, 3, None)
     return {"value": meter([images], "images")}, [f"{len(images)} images of {given.model}"]

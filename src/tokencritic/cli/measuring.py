@@ -91,13 +91,16 @@ def make_meter(
 
     count: the number of images, None if unknown.
     image_size: (height, width) in pixels.
-    classifier: the model's, or None.
+    classifier: the model's, or None. That of `given.classifier` takes its place.
     """
     from tokencritic.evaluation.cache import cache_folder
     from tokencritic.evaluation.evaluate import Meter, check_plan
     from tokencritic.evaluation.features import ClassifierFeatures, InceptionFeatures
     from tokencritic.evaluation.reference import PACKED, open_reference
+    from tokencritic.pipeline import TokenCriticPipeline
 
+    if given.get("classifier"):
+        classifier = TokenCriticPipeline.from_pretrained(given.classifier).to(check_device(given.device)).classifier
     cache, place = cache_folder(given.cache), reference_of(given)
     metrics, resamples = given.get("metrics"), given.get("resamples", 0)
     if metrics is not None:
