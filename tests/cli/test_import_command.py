@@ -243,7 +243,7 @@ def test_what_is_wrong_with_the_files_is_one_line(refused, files):
             *tokenizer,
             "--config",
             files / "large.yaml",
-        ): "large.yaml is larger than 1048576 bytes",
+        ): "large.yaml has more than 131072 bytes",
         (
             "maskgit",
             *generator,

@@ -343,7 +343,7 @@ def test_an_interrupted_comparison_leaves_the_rows_that_are_done(run, model, tmp
     with pytest.raises(AssertionError, match="token-critic compare: interrupted"):
         run("compare", model, "--num", 40, "--steps", 2, "--metrics", "is", "--out", tmp_path / "out")
     results = json.loads((tmp_path / "out/comparison.json").read_text())["results"]
-    assert [one["name"] for one in results] == ["MaskGIT, 2 steps", "MaskGIT, 4 steps"]
+    assert [one["name"] for one in results] == ["MaskGIT, 2 steps", "Token-Critic, 2 steps"]
 
 
 def test_a_model_without_critic_and_classifier_is_compared_as_far_as_it_goes(run, make_model, model, tmp_path, refused):

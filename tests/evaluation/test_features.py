@@ -169,7 +169,7 @@ def test_files_that_hold_something_else_are_refused_by_name(state, tmp_path: Pat
         ("head.pth", "for the FID Inception"),
         ("list.pth", "state dict"),
         ("text.pth", "no weights"),
-        ("empty.safetensors", "no weights"),
+        ("empty.safetensors", "not a whole safetensors file"),
         ("nowhere.pth", "is not a file"),
     ):
         with pytest.raises(InputError, match=rf"{name}.*{said}"):

@@ -399,11 +399,13 @@ def test_files_of_another_kind_and_cut_short_are_named(tmp_path: Path) -> None:
         r"t.safetensors is not a TiTok generator: it has neither model.lm_head.weight nor", import_generator, tokenizer
     )
     says(r"g.safetensors is not a checkpoint of this kind: it has no array latent_tokens", import_tokenizer, generator)
-    for name, whole in (("cut.safetensors", generator), ("cut.bin", FOLDER / "generator_vit.bin")):
-        cut = tmp_path / name
-        cut.write_bytes(whole.read_bytes()[:3000])
-        says(f"{name} holds no weights of a TiTok generator", import_generator, cut, heads=3)
-        says(f"{name} holds no weights of a TiTok tokenizer", import_tokenizer, cut)
+    cut = tmp_path / "cut.safetensors"
+    cut.write_bytes(generator.read_bytes()[:3000])
+    says("cut.safetensors is not a whole safetensors file", import_generator, cut, heads=3)
+    cut = tmp_path / "cut.bin"
+    cut.write_bytes((FOLDER / "generator_vit.bin").read_bytes()[:3000])
+    says("cut.bin holds no weights of a TiTok generator", import_generator, cut, heads=3)
+    says("cut.bin holds no weights of a TiTok tokenizer", import_tokenizer, cut)
     says("absent.bin holds no weights of a TiTok generator: .*No such file", import_generator, tmp_path / "absent.bin")
 
 
