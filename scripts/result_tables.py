@@ -1,7 +1,7 @@
 """The tables of the pages, by name: which rows and columns of which JSON files each has. `tables.py` puts them there."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from result_files import Results, Row
 
@@ -23,6 +23,7 @@ class Table:
 
     rows: by name, in order; None for all. columns: nfe, cost, ms, metrics, and /ROW for the ratio of FID to that row's.
     brief: standard deviations of FID alone, the lowest FID in bold, and no commands.
+    titles: the title of the only row of a file, by file, in place of the sampler's.
     """
 
     groups: dict[str, tuple[str, ...]]
@@ -30,6 +31,7 @@ class Table:
     columns: tuple[str, ...] = (*SPENT, "fid", "/confidence", "/random-remask", *QUALITY)
     group: str = ""
     brief: bool = False
+    titles: dict[str, str] = field(default_factory=dict)
 
     @property
     def files(self) -> list[str]:
@@ -55,7 +57,10 @@ class Table:
     def _rows(self, results: Results, files: tuple[str, ...]) -> dict[str, Row]:
         rows: dict[str, Row] = {}
         for file in files:
-            rows = results.rows(file) | rows  # what two files have is that of the first
+            found = results.rows(file)
+            if file in self.titles:
+                found = {file: replace(row, title=self.titles[file]) for row in found.values()}
+            rows = found | rows  # what two files have is that of the first
         return {name: rows[name] for name in self.rows or rows if name in rows}
 
     def _cell(self, column: str, row: Row, rows: dict[str, Row], milliseconds: float) -> str:
@@ -84,6 +89,19 @@ def by_cost(*costs: str, rows: tuple[str, ...] = SAMPLERS, group: str = "cost li
     return Table({cost: (f"cost_{cost}",) for cost in costs}, rows, group=group)
 
 
+def undertrained(*models: str) -> Table:
+    """Models of so many minutes of training, with settings that nobody tuned."""
+    groups = {
+        model: tuple(f"undertrained_{model}_{run}" for run in ("maskgit", "maskgit_27", "default", "paper"))
+        for model in models
+    }
+    runs = {"maskgit_27": "MaskGIT, 27 steps", "default": "default: Token-Critic, 18 steps"}
+    runs["paper"] = "`--paper`: Token-Critic, 18 steps"
+    titles = {f"undertrained_{model}_{run}": title for model in models for run, title in runs.items()}
+    columns = ("nfe", "cost", "fid", "/confidence", *QUALITY)
+    return Table(groups, None, columns, "minutes", titles=titles)
+
+
 SHORT = (*SPENT, "fid", "precision", "recall")
 TABLES = {
     "readme": Table({"": ("cost_9",)}, columns=(*SHORT, "accuracy"), brief=True),
@@ -98,6 +116,7 @@ TABLES = {
     "control_27": by_cost("27", "36", rows=SAMPLERS[:3], group="NFE limit"),
     "refinement": Table({"": ("refined", "refined_at_random")}, REFINED, (*SPENT, "fid", "/confidence", *QUALITY)),
     "main_refinement": by_features("main_steps", rows=REFINED),
+    "undertrained": undertrained("2", "10", "bundled"),
     "rejection": Table({"": ("rejection",)}, None, (*SPENT, "fid", "is", *QUALITY)),
     "main_rejection": Table(
         {"": ("main_steps", "main_rejection_maskgit", "main_rejection_critic")},

@@ -40,6 +40,7 @@ def run(tmp_path):
     for name, text in {
         "bin/token-critic": TOKEN_CRITIC,
         "bin/torchrun": TORCHRUN,
+        "bin/python": "#!/bin/sh\n",
         "scripts/get_data": "#!/bin/sh\n",
     }.items():
         file = tmp_path / name
@@ -68,6 +69,8 @@ def test_the_commands_of_a_recipe_are_understood(run, recipe):
 
 def test_what_the_pages_need_is_what_the_recipe_writes(run, tmp_path):
     run("recipes/fashion_mnist/measure", "out")
+    for minutes in ("2", "10", "bundled"):
+        run("recipes/fashion_mnist/undertrained", f"out/{minutes}", minutes)
     written = {file.stem for file in (tmp_path / "docs/results/fashion_mnist").glob("*.json")}
     assert {file for table in TABLES.values() for file in table.files} <= written
     there = {file.stem for file in (ROOT / "docs/results/fashion_mnist").glob("*.json*")}
