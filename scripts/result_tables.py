@@ -105,9 +105,7 @@ def undertrained(*models: str) -> Table:
 SHORT = (*SPENT, "fid", "precision", "recall")
 TABLES = {
     "readme": Table({"": ("cost_9",)}, columns=(*SHORT, "accuracy"), brief=True),
-    "readme_main": Table(
-        {"18 steps": ("main_steps",), "27 NFE": ("main_27",)}, SAMPLERS, SHORT, "Inception features", brief=True
-    ),
+    "readme_27": Table({"": ("main_27",)}, columns=("nfe", "cost", "fid", "kid", "precision", "recall"), brief=True),
     "equal_steps": Table({"": ("equal_steps",)}, (*TWICE, *REFINED[1:]), (*SPENT, "fid", "/confidence", *QUALITY)),
     "main_steps": by_features("main_steps", rows=TWICE),
     "main_18": by_features("main_18"),
