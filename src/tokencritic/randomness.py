@@ -68,14 +68,18 @@ def philox(counter: tuple[Tensor, ...], key: tuple[Tensor, ...]) -> tuple[Tensor
 
     counter, key: four and two int64 tensors of 32-bit words, of shapes that broadcast.
     """
-    c0, c1, c2, c3 = counter
-    k0, k1 = key
+    c0, c1, c2, c3, k0, k1 = torch.broadcast_tensors(*counter, *key)
+    # Both halves of a round are one operation on pairs, because a GPU has to start each operation of each step.
+    even, odd, keys = torch.stack([c0, c2]), torch.stack([c1, c3]), torch.stack([k0, k1])
+    multipliers, steps = (
+        torch.stack([torch.full_like(k0, word) for word in pair]) for pair in (_MULTIPLIERS, _KEY_STEPS)
+    )
     for _ in range(_ROUNDS):
         # The products overflow int64 and wrap around. Their bit patterns are still the exact 64-bit products.
-        p0, p1 = c0 * _MULTIPLIERS[0], c2 * _MULTIPLIERS[1]
-        c0, c1, c2, c3 = (p1 >> 32 & _WORD) ^ c1 ^ k0, p1 & _WORD, (p0 >> 32 & _WORD) ^ c3 ^ k1, p0 & _WORD
-        k0, k1 = (k0 + _KEY_STEPS[0]) & _WORD, (k1 + _KEY_STEPS[1]) & _WORD
-    return c0, c1, c2, c3
+        products = (even * multipliers).flip(0)
+        even, odd = ((products >> 32) ^ odd ^ keys) & _WORD, products & _WORD
+        keys = keys + steps
+    return even[0], odd[0], even[1], odd[1]
 
 
 def _words(seeds: Tensor, use: Use, first: Any, second: int, third: Any = 0) -> tuple[Tensor, ...]:

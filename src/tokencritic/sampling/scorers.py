@@ -144,15 +144,16 @@ class ConfidenceScorer(NamedScorer, name="confidence"):
     def noise(self, proposal: Proposal) -> Tensor | float:
         if self.selection_noise == 0:
             return 0.0
-        return self._noise_at(proposal.step) * proposal.selection_gumbel()
+        return self.noise_at(proposal.step) * proposal.selection_gumbel()
 
     def revokes(self, step: Step) -> bool:
         return False
 
     def code_noise(self, step: Step) -> float:
-        return self._noise_at(step) if SCHEDULES[self.schedule].codes_by_noise else 1.0
+        return self.noise_at(step) if SCHEDULES[self.schedule].codes_by_noise else 1.0
 
-    def _noise_at(self, step: Step) -> float:
+    def noise_at(self, step: Step) -> float:
+        """Return the scale of the Gumbel noise at a step."""
         return self.selection_noise * SCHEDULES[self.schedule].noise_left(step.done, step.steps)
 
 
@@ -208,10 +209,10 @@ class InlineScorer(NamedScorer, name="inline"):
         return torch.where(proposal.mask, self.confidence.score(proposal), judged)
 
     def noise(self, proposal: Proposal) -> Tensor | float:
-        remasking = self.remask_noise * proposal.selection_gumbel()
-        if proposal.logits is None:
-            return remasking
-        return torch.where(proposal.mask, self.confidence.noise(proposal), remasking)
+        scale = self.remask_noise
+        if proposal.logits is not None:
+            scale = torch.where(proposal.mask, self.confidence.noise_at(proposal.step), scale)
+        return scale * proposal.selection_gumbel()
 
     def select(self, noisy: Tensor, proposal: Proposal, free: Tensor, num_masked: Tensor) -> Tensor:
         if proposal.logits is None:  # the head scores all given tokens
