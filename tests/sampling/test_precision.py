@@ -2,7 +2,8 @@
 
 Agreement is counted on the images as they stand after each of the first 6 of 18 steps: the share of the tokens of 64 images
 that are the same code, or hidden in both. One token that differs changes what the generator sees, so runs part from there
-on: later steps say little about rounding. Of the tokens proposed at the first step, hidden again or not, fewer agree.
+on: later steps say little about rounding. Of the tokens proposed at the first step, hidden again or not, more than 97 %
+agree too.
 """
 
 import pytest
@@ -45,4 +46,4 @@ def test_bfloat16_agrees_with_float32_over_the_first_steps(pipe, sampler):
     found, expected = first_steps(half, sampler), first_steps(pipe, sampler)
     agreeing = [(one[1] == other[1]).float().mean() for one, other in zip(found, expected, strict=True)]
     assert min(agreeing) > 0.97
-    assert (found[0][0] == expected[0][0]).float().mean() > 0.95
+    assert (found[0][0] == expected[0][0]).float().mean() > 0.97

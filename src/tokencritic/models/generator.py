@@ -4,14 +4,13 @@ from dataclasses import asdict
 from typing import Any, ClassVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tokencritic.contracts import Features, MaskedGenerator, Trunk
 from tokencritic.errors import InputError, is_readable
 from tokencritic.models.critic import Critic
 from tokencritic.models.saved import SavedModel
-from tokencritic.models.transformer import TransformerConfig, TransformerTrunk, initialize
+from tokencritic.models.transformer import TransformerConfig, TransformerTrunk, initialize, linear_in_float32
 
 PAPER_256 = TransformerConfig()
 PAPER_512 = TransformerConfig(num_tokens=1024)
@@ -90,7 +89,7 @@ class Generator(TrunkGenerator):
         self.apply(initialize)
 
     def head(self, vectors: Tensor, positions: Tensor | None) -> Tensor:
-        return F.linear(vectors, self.trunk.words.weight[: self.codebook_size], self.bias)
+        return linear_in_float32(vectors, self.trunk.words.weight[: self.codebook_size], self.bias)
 
 
 class UntiedGenerator(TrunkGenerator):
@@ -102,4 +101,4 @@ class UntiedGenerator(TrunkGenerator):
         self.apply(initialize)
 
     def head(self, vectors: Tensor, positions: Tensor | None) -> Tensor:
-        return self.to_logits(vectors)
+        return linear_in_float32(vectors, self.to_logits.weight, self.to_logits.bias)

@@ -18,7 +18,7 @@ from tokencritic.errors import InputError, check_at_least
 from tokencritic.masking import take
 from tokencritic.models.critic import Critic
 from tokencritic.models.generator import TrunkGenerator
-from tokencritic.models.transformer import check_inputs, initialize
+from tokencritic.models.transformer import check_inputs, initialize, linear_in_float32
 
 _EPSILON = 1e-5
 
@@ -219,4 +219,4 @@ class HaltonGenerator(TrunkGenerator):
         self.apply(initialize)
 
     def head(self, vectors: Tensor, positions: Tensor | None) -> Tensor:
-        return F.linear(vectors, self.trunk.words.weight[: self.codebook_size], self.bias)
+        return linear_in_float32(vectors, self.trunk.words.weight[: self.codebook_size], self.bias)

@@ -235,6 +235,12 @@ def check_inputs(tokens: Tensor, labels: Tensor | None, num_tokens: int, num_lab
     return labels
 
 
+def linear_in_float32(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """Apply a linear layer in float32 or better, so that in half precision codes with close logits keep their order."""
+    dtype = torch.promote_types(x.dtype, torch.float32)
+    return F.linear(x.to(dtype), weight.to(dtype), bias.to(dtype))
+
+
 def activation(exact_gelu: bool) -> Callable[[Tensor], Tensor]:
     """Return the exact GELU or its tanh approximation."""
     return F.gelu if exact_gelu else gelu
