@@ -1,17 +1,28 @@
 """The cost of a run, held against what a batch keeps on the CPU and against the sizes by hand."""
 
 import dataclasses
+import inspect
+import re
+from pathlib import Path
 
 import pytest
 import torch
 from torch.autograd.graph import saved_tensors_hooks
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
 
 from tokencritic.cli.main import main
 from tokencritic.cli.train_tasks import imagined_task
-from tokencritic.presets import find_preset
-from tokencritic.training.estimate import GPUS, UTILISATION, Estimate, estimate, report
-from tokencritic.training.settings import TrainingSettings
+from tokencritic.contracts import MaskedGenerator
+from tokencritic.distribution import Ranks
+from tokencritic.models.generator import Generator
+from tokencritic.presets import find_preset, imagenet_256, imagenet_512
+from tokencritic.training.estimate import GPUS, UTILISATION, Estimate, estimate, report, step_flops
+from tokencritic.training.learner import Learner
+from tokencritic.training.settings import OptimizerSettings, TrainingSettings
 
+ROOT = Path(__file__).parents[2]
+MODELS = ["generator", "critic", "inline-critic"]
 BATCH = 32
 
 
@@ -25,10 +36,13 @@ def make_task(model="generator"):
     task.arrays = dataclasses.replace(
         task.arrays, tokens=task.arrays.tokens.repeat(BATCH, 0), labels=task.arrays.labels.repeat(BATCH, 0)
     )
+    for part in task.parts:
+        if isinstance(part, MaskedGenerator):
+            part.fixed_shapes = True  # as on a GPU
     return task
 
 
-def measured(task):
+def measured(task, batch):
     """What a whole batch keeps for the backward pass, in bytes, weights left out."""
     weights = {parameter.untyped_storage().data_ptr() for parameter in task.model.parameters()}
     kept = {}
@@ -38,23 +52,32 @@ def measured(task):
         return tensor
 
     with saved_tensors_hooks(pack, lambda tensor: tensor):
-        loss = task.loss(task.model.train(), torch.arange(BATCH), 0)
+        loss = task.loss(task.model.train(), torch.arange(batch), 0)
     del loss
     return sum(storage.nbytes() for place, storage in kept.items() if place not in weights)
 
 
-@pytest.mark.parametrize("model", ["generator", "critic", "inline-critic"])
-def test_memory_is_what_a_batch_keeps(model):
+@pytest.mark.parametrize("model", MODELS)
+def test_memory_is_what_a_batch_of_the_preset_keeps(model):
+    batch = find_preset(model, "fashion-mnist").training.batch_size
     task = make_task(model)
-    if model == "generator":
-        task.model.fixed_shapes = True  # as on a GPU
-    expected = measured(task)
-    found = estimate(task, TrainingSettings(batch_size=BATCH, steps=1))
-    assert BATCH * found.activations == pytest.approx(expected, rel=0.1)
+    expected = measured(task, batch)
+    found = estimate(task, TrainingSettings(batch_size=batch, steps=1))
+    assert batch * found.activations == pytest.approx(expected, rel=0.1)
     assert found.parameters == sum(p.numel() for p in task.model.parameters())
     state = 20 * found.parameters + 4 * found.frozen
-    assert found.memory(BATCH) == state + BATCH * found.activations
-    assert found.memory(BATCH, 8, "fsdp") < found.memory(BATCH) < found.memory(BATCH, 8)
+    assert found.memory(batch) == state + batch * found.activations
+    assert found.memory(batch, 8, "fsdp") < found.memory(batch) < found.memory(batch, 8)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_flops_are_those_of_a_real_step(model):
+    task, settings = make_task(model), TrainingSettings(batch_size=8, steps=1)
+    learner = Learner(task, OptimizerSettings(learning_rate=1e-3), settings, Ranks(0, 1, torch.device("cpu")))
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
+        learner.backward(torch.arange(8), 0)
+        learner.update(0, 0.0)
+    assert 8 * step_flops(make_task(model), settings) == pytest.approx(counter.get_total_flops(), rel=0.01)
 
 
 def test_flops_are_those_of_the_products():
@@ -77,6 +100,52 @@ def test_recomputing_and_half_precision_keep_less():
     assert 0.4 * plain.activations < half.activations < 0.8 * plain.activations
     assert half.casts == pytest.approx(2 * plain.parameters, rel=0.3)
     assert plain.casts == 0
+
+
+def of_preset(model, name):
+    """The FLOPs of a preset's step and its hours on an A100 and an H100, by adding up layers, each of which costs the same."""
+    preset, filling = find_preset(model, name), find_preset("generator", name).model
+
+    def flops(layers, judging=1):
+        changed = {"generator": {"layers": layers}, "critic": {"layers": judging}, "inline-critic": {}}[model]
+        settings = dataclasses.replace(preset, model=dataclasses.replace(preset.model, **changed))
+        with torch.device("meta"):
+            task = imagined_task(model, settings, dataclasses.replace(filling, layers=layers), Given())
+        return step_flops(task, preset.training)
+
+    one, two = flops(1), flops(2)
+    total = one + (filling.layers - 1) * (two - one)
+    if model == "critic":
+        total += (preset.model.layers - 1) * (flops(2, 2) - two)
+    found = Estimate(0, 0, total, 0, 0, 0, preset.training.precision)
+    examples = preset.training.steps * preset.training.batch_size
+    return total / 1e9, found.hours(examples, "A100"), found.hours(examples, "H100 SXM")
+
+
+def numbers(*words):
+    return [float(word.replace(",", "")) for word in words]
+
+
+def test_published_costs_are_those_of_the_estimate(monkeypatch):
+    monkeypatch.setattr(Generator, "identity", lambda self: "")  # weights on the meta device have no hash
+    readme, page = (ROOT / "README.md").read_text(), (ROOT / "docs" / "gpus.md").read_text()
+    for name, preset in (("imagenet-256", imagenet_256), ("imagenet-512", imagenet_512)):
+        exact = {model: of_preset(model, name) for model in MODELS}
+        two_digits = {model: [float(f"{value:.2g}") for value in exact[model]] for model in MODELS}
+        row = re.search(rf"\| `{name}` \| ([\d,]+) A100-hours \| ([\d,]+) A100-hours", readme)
+        assert row
+        assert numbers(*row.groups()) == [two_digits[model][1] for model in ("critic", "inline-critic")]
+        for model in MODELS:
+            words = model.replace("-", " ")
+            line = re.search(
+                rf"^  {words} +([\d,]+) GFLOP per image.* ([\d,]+) GPU-hours", inspect.getdoc(preset) or "", re.M
+            )
+            assert line
+            assert numbers(*line.groups()) == two_digits[model][:2]
+            if name == "imagenet-256":
+                cells = re.search(rf"^\| {words} \| ([\d,]+) \|.* ([\d,]+) \| ([\d,]+) \|$", page, re.M)
+                assert cells
+                assert numbers(*cells.groups()) == [round(value) for value in exact[model]]
 
 
 def test_hours_follow_from_the_peak():

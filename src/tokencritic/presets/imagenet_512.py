@@ -10,8 +10,8 @@ Expected, from the paper's tables (reference: training set; best FID of each)
 
 Cost, estimated from FLOPs on A100s at 40 % of their bfloat16 peak, including recomputation; not measured
   generator          1,700 GFLOP per image, 2,900 GPU-hours
-  critic             1,800 GFLOP per image, 3,200 GPU-hours
-  inline critic      900 GFLOP per image, 50 GPU-hours for 20 epochs
+  critic             1,900 GFLOP per image, 3,200 GPU-hours
+  inline critic      880 GFLOP per image, 50 GPU-hours for 20 epochs
 """
 
 from dataclasses import replace

@@ -1,6 +1,5 @@
 """What a training run will cost, before it is started: FLOPs, memory of each rank, hours on GPUs that are not here."""
 
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -53,10 +52,7 @@ class Estimate:
 
 def estimate(task: Task, settings: TrainingSettings) -> Estimate:
     """Measure one and two examples of the task on the CPU. The task's networks are on the meta device afterwards."""
-    for part in task.parts:
-        if isinstance(part, MaskedGenerator):
-            part.fixed_shapes = True  # as on a GPU, and the same for every mask
-    task.model.train()
+    _as_on_a_gpu(task)
     one, two = (_saved_bytes(task, settings, examples) for examples in (1, 2))
     trained = {id(parameter) for parameter in task.model.parameters() if parameter.requires_grad}
     total = {id(parameter): parameter.numel() for part in task.parts for parameter in part.parameters()}
@@ -64,9 +60,7 @@ def estimate(task: Task, settings: TrainingSettings) -> Estimate:
     trunks = [module for module in task.model.modules() if isinstance(module, Trunk)]
     blocks = [sum(p.numel() for p in block.parameters()) for trunk in trunks for block in trunk.blocks]
     casts = max(0, 2 * one - two) if settings.precision == "bfloat16" else 0
-    for trunk in trunks:
-        trunk.recompute_activations = settings.recompute_activations
-    flops = _flops(task)
+    flops = step_flops(task, settings)
     found = parameters, sum(total.values()) - parameters, flops, two - one, casts, 4 * max(blocks, default=0)
     return Estimate(*found, settings.precision)
 
@@ -117,20 +111,26 @@ def _autocast(half: bool) -> Any:
     return torch.autocast("cpu", torch.bfloat16) if half else nullcontext()
 
 
-def _flops(task: Task) -> int:
-    """FLOPs of one example's step, forward and backward, counted on the meta device, where nothing is computed."""
+def step_flops(task: Task, settings: TrainingSettings) -> int:
+    """Count the FLOPs of one example's step, forward and backward, with recomputed activations if the settings ask for them.
+
+    The task's networks are on the meta device afterwards, where nothing is computed.
+    """
+    _as_on_a_gpu(task)
+    for trunk in (module for module in task.model.modules() if isinstance(module, Trunk)):
+        trunk.recompute_activations = settings.recompute_activations
     task.to(torch.device("meta"))
-
-    def step() -> None:
-        task.loss(task.model, torch.arange(1), 0).values.sum().backward()
-
-    return _counted(step)
-
-
-def _counted(call: Callable[[], None]) -> int:
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
-        call()
+        task.loss(task.model, torch.arange(1), 0).values.sum().backward()
     return counter.get_total_flops()
+
+
+def _as_on_a_gpu(task: Task) -> None:
+    """Evaluate all positions, which also makes the cost the same for every mask."""
+    for part in task.parts:
+        if isinstance(part, MaskedGenerator):
+            part.fixed_shapes = True
+    task.model.train()
 
 
 def report(found: Estimate, settings: TrainingSettings, ranks: int, steps: float | None) -> list[str]:
