@@ -388,11 +388,23 @@ MUTANTS = {
         '{step.index}"] = scores.isnan().any() | (mask.sum().item() < 0)',
         "tests/sampling/test_on_gpu.py",
     ),
+    "a CPU tensor in the sampling loop": (
+        "sampling/loop.py",
+        "scores, mask = None, torch.zeros_like(mask)",
+        "scores, mask = None, torch.zeros(mask.shape, dtype=torch.bool)",
+        "tests/sampling/test_on_gpu.py",
+    ),
     "noise made on the CPU": (
         "randomness.py",
         "torch.arange((count + 3) // 4, device=seeds.device)",
         "torch.arange((count + 3) // 4)",
         "tests/sampling/test_on_gpu.py",
+    ),
+    "a training step reads its loss": (
+        "training/learner.py",
+        "factor = self.ranks.size / total[1]",
+        "factor = self.ranks.size / total[1].item()",
+        "tests/training/test_on_gpu.py",
     ),
     "a training step waits for its mask": (
         "masking.py",

@@ -8,7 +8,7 @@ from stand_in_gpu import StandInGpu
 
 from tokencritic import TokenCriticPipeline, Trace
 from tokencritic.cli import arguments
-from tokencritic.cli.main import main
+from tokencritic.cli.main import COMMANDS, main
 from tokencritic.devices import choose_device, describe_device
 from tokencritic.errors import InputError
 from tokencritic.evaluation.features import ClassifierFeatures, InceptionFeatures
@@ -114,6 +114,20 @@ def test_a_device_that_cannot_be_used_is_refused_in_one_line(name, capsys):
     for command in (["sample", "fashion-mnist", "--num", "1"], ["studio"], ["evaluate", "fashion-mnist"]):
         assert main([*command, "--device", name]) == 2
         assert len(capsys.readouterr().err.strip().splitlines()) == 1
+
+
+# These compute nothing: they convert, copy or pack files.
+WITHOUT_DEVICE = {"export", "pack", "import"}
+
+
+@pytest.mark.parametrize("command", [command for command in COMMANDS if command not in WITHOUT_DEVICE])
+def test_every_command_that_computes_has_auto_as_its_device(command, capsys):
+    words = [command, "generator", "fashion-mnist"] if command == "train" else [command]
+    with pytest.raises(SystemExit) as ended:
+        main([*words, "--help"])
+    assert ended.value.code == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "--device DEVICE cpu, cuda, mps; auto takes cuda, else mps, else cpu (default: auto)" in said
 
 
 def test_a_command_says_what_auto_took(monkeypatch, tmp_path, capsys):
