@@ -9,20 +9,17 @@ Only necessary matrix products are counted. The head and the last block's output
 tokens only. The backward pass of attention counts without the recomputed scores.
 
 Compared calls alternate in one process, because the speed of a shared machine varies. Medians of the ratios are
-printed. If `muse_maskgit_pytorch` is installed, its steps of the same sizes are compared too.
+printed. `peers.py` compares the steps with those of another project.
 """
 
 import argparse
 import contextlib
-import importlib
 import io
 import statistics
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import torch
@@ -69,35 +66,35 @@ def updater(model: nn.Module) -> Callable[[Tensor], None]:
     return update
 
 
-def batch_of(size: int) -> tuple[Tensor, Tensor]:
+def batch_of(size: int, config: TransformerConfig = CONFIG) -> tuple[Tensor, Tensor]:
     rng = torch.Generator().manual_seed(0)
-    tokens = torch.randint(0, CONFIG.codebook_size, (size, CONFIG.num_tokens), generator=rng)
-    return tokens, torch.arange(size) % CONFIG.num_classes
+    tokens = torch.randint(0, config.codebook_size, (size, config.num_tokens), generator=rng)
+    return tokens, torch.arange(size) % config.num_classes
 
 
-def generator_step(size: int) -> Step:
-    generator = Generator(CONFIG).train()
-    update, (tokens, labels) = updater(generator), batch_of(size)
+def generator_step(size: int, config: TransformerConfig = CONFIG) -> Step:
+    generator = Generator(config).train()
+    update, (tokens, labels) = updater(generator), batch_of(size, config)
 
     def step(number: int) -> int:
         seeds = torch.arange(size) + size * number
         loss = generator_loss(generator, tokens, labels, seeds, label_smoothing=SMOOTHING)
         update(loss.mean)
-        return 3 * forward_flops(CONFIG, size, int(loss.mask.sum()), CONFIG.codebook_size)
+        return 3 * forward_flops(config, size, int(loss.mask.sum()), config.codebook_size)
 
     return step
 
 
-def critic_step(size: int) -> Step:
-    generator = Generator(CONFIG).eval().requires_grad_(False)
+def critic_step(size: int, config: TransformerConfig = CONFIG) -> Step:
+    generator = Generator(config).eval().requires_grad_(False)
     critic = generator.start_critic().train()
-    update, (tokens, labels) = updater(critic), batch_of(size)
+    update, (tokens, labels) = updater(critic), batch_of(size, config)
 
     def step(number: int) -> int:
         loss = critic_loss(critic, generator, tokens, labels, torch.arange(size) + size * number)
         update(loss.values.mean())
-        frozen = forward_flops(CONFIG, size, int(loss.mask.sum()), CONFIG.codebook_size)
-        return frozen + 3 * forward_flops(CONFIG, size, tokens.numel(), 1)
+        frozen = forward_flops(config, size, int(loss.mask.sum()), config.codebook_size)
+        return frozen + 3 * forward_flops(config, size, tokens.numel(), 1)
 
     return step
 
@@ -169,74 +166,6 @@ def loop_overhead(size: int, steps: int) -> None:
     print(f"the loop, batch {size}, {len(loop)} steps: {median:+.1%} on the bare step (median), {mean:+.1%} (mean)")
 
 
-def muse_steps(size: int, flash: bool) -> tuple[Step, Step]:
-    """Return the generator step and the generator + critic step of muse-maskgit-pytorch. The class is one text token.
-
-    flash: its flash attention, on by default. On a CPU this is a loop in Python, so both are timed.
-    """
-    muse: Any = importlib.import_module("muse_maskgit_pytorch")
-    t5: Any = importlib.import_module("muse_maskgit_pytorch.t5")
-    t5.T5_CONFIGS["none"] = {"config": SimpleNamespace(d_model=CONFIG.width)}  # no text encoder, nothing to download
-    sizes = {
-        "num_tokens": CONFIG.codebook_size, "seq_len": CONFIG.num_tokens, "dim": CONFIG.width, "depth": CONFIG.layers,
-        "heads": CONFIG.heads, "dim_head": CONFIG.width // CONFIG.heads, "ff_mult": CONFIG.mlp_width // CONFIG.width,
-        "flash": flash, "t5_name": "none",
-    }  # fmt: skip
-    vae = muse.VQGanVAE(dim=16, layers=2, codebook_size=CONFIG.codebook_size, use_vgg_and_gan=False)
-    tokens, labels = batch_of(size)
-
-    def step_of(critic: Any) -> Step:
-        parts = {"image_size": 28, "vae": vae, "cond_drop_prob": 0.0, "token_critic": critic}
-        model = muse.MaskGit(transformer=muse.MaskGitTransformer(**sizes), **parts)
-        model.vae.requires_grad_(False)
-        classes = nn.Embedding(CONFIG.num_classes, CONFIG.width)
-        update = updater(nn.ModuleList([model.transformer, classes, *([critic] if critic is not None else [])]))
-
-        def step(number: int) -> int:
-            update(model(tokens, text_embeds=classes(labels)[:, None]))
-            return 0
-
-        return step
-
-    return step_of(None), step_of(muse.TokenCritic(**sizes))
-
-
-def against_muse(size: int, rounds: int) -> None:
-    try:
-        theirs = {flash: muse_steps(size, flash) for flash in (False, True)}
-    except (ImportError, RuntimeError) as error:  # torch's extensions raise RuntimeError if versions do not match
-        print(f"no comparison with muse-maskgit-pytorch: {str(error).splitlines()[0]}")
-        return
-    generator, critic = generator_step(size), critic_step(size)
-
-    def both(number: int) -> int:
-        return generator(number) + critic(number)
-
-    # Its joint step trains generator and critic together. Ours are two steps, and that of the critic has a frozen
-    # generator.
-    for name, ours, index in (
-        ("its generator step", generator, 0),
-        ("its generator + critic step, compared with our two,", both, 1),
-        ("its generator + critic step, compared with our critic step,", critic, 1),
-    ):
-        ratios = [f"{turns(theirs[flash][index], ours, rounds):.2f} (flash={flash})" for flash in (False, True)]
-        print(f"muse-maskgit-pytorch, batch {size}: {name} takes {', '.join(ratios)} times our time", flush=True)
-
-
-def turns(theirs: Step, ours: Step, rounds: int) -> float:
-    """Return the median ratio of the durations, theirs / ours, alternating."""
-    theirs(0)
-    ours(0)
-    ratios = []
-    for number in range(1, rounds + 1):
-        start = time.perf_counter()
-        theirs(number)
-        middle = time.perf_counter()
-        ours(number)
-        ratios.append((middle - start) / (time.perf_counter() - middle))
-    return statistics.median(ratios)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--batches", type=int, nargs="+", default=[64, 128])
@@ -249,8 +178,6 @@ def main() -> None:
         against_gemm(f"generator, batch {size}", generator_step(size), arguments.rounds)
         against_gemm(f"critic, batch {size}", critic_step(size), arguments.rounds)
     loop_overhead(arguments.batches[0], arguments.loop_steps)
-    for size in arguments.batches:
-        against_muse(size, arguments.rounds)
 
 
 if __name__ == "__main__":
