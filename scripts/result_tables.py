@@ -59,7 +59,8 @@ class Table:
         for file in files:
             found = results.rows(file)
             if file in self.titles:
-                found = {file: replace(row, title=self.titles[file]) for row in found.values()}
+                (row,) = found.values()
+                found = {file: replace(row, title=self.titles[file])}
             rows = found | rows  # what two files have is that of the first
         return {name: rows[name] for name in self.rows or rows if name in rows}
 
