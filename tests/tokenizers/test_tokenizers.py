@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from tokencritic.errors import InputError
+from tokencritic.tokenizers import tokenizer as tokenizers
 from tokencritic.tokenizers.compact import CompactConfig, CompactTokenizer
 from tokencritic.tokenizers.tokenizer import Tokenizer
 from tokencritic.tokenizers.vqgan import PAPER_512, VQGAN, VQGANConfig
@@ -49,6 +50,23 @@ def test_images_become_tokens_and_images_again(tokenizer: Tokenizer) -> None:
 def test_an_image_gets_the_same_tokens_alone_and_in_a_batch(tokenizer: Tokenizer) -> None:
     images = images_for(tokenizer)
     assert torch.equal(tokenizer.encode(images)[1:2], tokenizer.encode(images[1:2]))
+
+
+def test_large_batches_are_encoded_and_decoded_in_slices(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    images, sizes = images_for(tokenizer, 5), []
+    tokens = tokenizer.encode(images)
+    decoded = tokenizer.decode(tokens)
+    monkeypatch.setattr(tokenizers, "PIXELS", 2 * tokenizer.image_size**2)
+    for name in ("to_latents", "to_images"):
+        whole = vars(type(tokenizer))[name]
+        monkeypatch.setattr(
+            tokenizer, name, lambda part, whole=whole: sizes.append(len(part)) or whole(tokenizer, part)
+        )
+    assert torch.equal(tokenizer.encode(images), tokens)
+    torch.testing.assert_close(tokenizer.decode(tokens), decoded, atol=1e-5, rtol=0)
+    assert sizes == [2, 2, 1] * 2
+    monkeypatch.setattr(tokenizers, "PIXELS", 1)  # one image is the least
+    torch.testing.assert_close(tokenizer.decode(tokens), decoded, atol=1e-5, rtol=0)
 
 
 def test_forward_gives_what_encode_and_decode_give(tokenizer: Tokenizer) -> None:

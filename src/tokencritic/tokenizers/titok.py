@@ -15,7 +15,7 @@ from tokencritic.errors import InputError, check_at_least
 from tokencritic.models.saved import SavedModel
 from tokencritic.models.transformer import Block, TransformerConfig
 from tokencritic.tokenizers.quantizer import Quantizer
-from tokencritic.tokenizers.tokenizer import checked_images, checked_tokens
+from tokencritic.tokenizers.tokenizer import checked_images, checked_tokens, in_slices
 from tokencritic.tokenizers.vqgan import VQGANConfig, make_decoder
 
 _EPSILON = 1e-5
@@ -84,7 +84,7 @@ class TiTok(SavedModel, ImageTokenizer):
         images = checked_images(self, images)
         if len(images) == 0:
             return torch.zeros(0, self.num_tokens, dtype=torch.int64, device=images.device)
-        latents = F.normalize(self.encoder(images), dim=1)  # b d n
+        latents = F.normalize(in_slices(self.encoder, images, self.image_size), dim=1)  # b d n
         return self.quantizer.nearest(latents[:, :, None])
 
     @torch.no_grad()
@@ -92,7 +92,7 @@ class TiTok(SavedModel, ImageTokenizer):
         tokens = checked_tokens(self, tokens)
         if len(tokens) == 0:
             return self.pixel_codebook.new_zeros(0, self.channels, self.image_size, self.image_size)
-        return self.to_images(tokens).clamp_(0, 1)
+        return in_slices(self.to_images, tokens, self.image_size).clamp_(0, 1)
 
     def to_images(self, tokens: Tensor) -> Tensor:
         """(b, n) int64 -> (b, c, h, w), about [0, 1] but not clamped."""

@@ -1,6 +1,7 @@
 """The base class of this package's tokenizers. The networks are in `compact.py` and `vqgan.py`."""
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,8 @@ from tokencritic.contracts import ImageTokenizer
 from tokencritic.errors import InputError, as_integers, check_range, is_readable
 from tokencritic.models.saved import SavedModel
 from tokencritic.tokenizers.quantizer import Quantizer
+
+PIXELS = 2**20  # of the images that are encoded or decoded at a time: four of 512 x 512
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,7 @@ class Tokenizer(SavedModel, ImageTokenizer):
         images = checked_images(self, images)
         if len(images) == 0:
             return torch.zeros(0, self.num_tokens, dtype=torch.int64, device=images.device)
-        return self.quantizer.nearest(self.to_latents(images))
+        return self.quantizer.nearest(in_slices(self.to_latents, images, self.image_size))
 
     @torch.no_grad()
     def decode(self, tokens: Tensor) -> Tensor:
@@ -78,7 +81,8 @@ class Tokenizer(SavedModel, ImageTokenizer):
         if len(tokens) == 0:
             shape = (0, self.channels, self.image_size, self.image_size)
             return torch.zeros(shape, dtype=self.dtype, device=self.device)
-        return self.to_images(self.quantizer.look_up(tokens, self.grid)).clamp_(0, 1)
+        latents = self.quantizer.look_up(tokens, self.grid)
+        return in_slices(self.to_images, latents, self.image_size).clamp_(0, 1)
 
     def forward(self, images: Tensor) -> TokenizerOutput:
         """Encode, quantize and reconstruct images: (b, c, h, w) float in [0, 1]."""
@@ -89,6 +93,14 @@ class Tokenizer(SavedModel, ImageTokenizer):
         passed = latents + (quantized - latents).detach()             # straight through
         return TokenizerOutput(self.to_images(passed), tokens, latents, quantized)
         # fmt: on
+
+
+def in_slices(network: Callable[[Tensor], Tensor], batch: Tensor, image_size: int) -> Tensor:
+    """Apply a network to a batch in slices of at most `PIXELS` pixels, and at least one image, to bound the memory.
+
+    The results are those of the whole batch, as the network treats each image alone.
+    """
+    return torch.cat([network(part) for part in batch.split(max(1, PIXELS // image_size**2))])
 
 
 def checked_images(tokenizer: ImageTokenizer, images: Tensor) -> Tensor:
