@@ -102,6 +102,10 @@ class Trunk(nn.Module):
     def with_features(self, tokens: Tensor, labels: Tensor | None, positions: Tensor) -> tuple[Tensor, Features]:
         """Return the vectors of `forward` and the input of each block, one (b, n, width) per block."""
 
+    def kept_blocks(self, layers: int) -> list[int]:
+        """Return the blocks, by index, of the same trunk with at most `layers` of them: by default the first ones."""
+        return list(range(layers))
+
     def first_layers(self, layers: int, dropout: float) -> "Trunk":
         """Return a copy of the trunk with only the first `layers` blocks, to initialize a critic."""
         if not 1 <= layers <= self.config.layers:

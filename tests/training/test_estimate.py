@@ -5,6 +5,7 @@ import inspect
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch.autograd.graph import saved_tensors_hooks
@@ -14,12 +15,17 @@ from torch.utils.flop_counter import FlopCounterMode
 from tokencritic.cli.main import main
 from tokencritic.cli.train_tasks import imagined_task
 from tokencritic.contracts import MaskedGenerator
+from tokencritic.data.tokens import TokenArrays
 from tokencritic.distribution import Ranks
 from tokencritic.models.generator import Generator
+from tokencritic.models.transformer import TransformerConfig
+from tokencritic.models.uvit import UViTConfig, UViTGenerator
 from tokencritic.presets import find_preset, imagenet_256, imagenet_512
+from tokencritic.training import estimate as estimates
 from tokencritic.training.estimate import GPUS, UTILISATION, Estimate, estimate, report, step_flops
 from tokencritic.training.learner import Learner
 from tokencritic.training.settings import OptimizerSettings, TrainingSettings
+from tokencritic.training.token_tasks import CriticObjective, CriticTask, GeneratorObjective, GeneratorTask
 
 ROOT = Path(__file__).parents[2]
 MODELS = ["generator", "critic", "inline-critic"]
@@ -78,6 +84,28 @@ def test_flops_are_those_of_a_real_step(model):
         learner.backward(torch.arange(8), 0)
         learner.update(0, 0.0)
     assert 8 * step_flops(make_task(model), settings) == pytest.approx(counter.get_total_flops(), rel=0.01)
+
+
+def small_task(kind):
+    """A task of seven layers. kind: generator, critic or U-ViT."""
+    sizes = {"num_tokens": 16, "codebook_size": 32, "num_classes": 4, "width": 16, "layers": 7, "heads": 2}
+    arrays = TokenArrays(np.zeros((2, 16), np.uint16), np.zeros(2, np.int32), "", 32, (4, 4), tuple("abcd"), {})
+    if kind == "U-ViT":
+        return GeneratorTask(UViTGenerator(UViTConfig(**sizes, mlp_width=32)), arrays, GeneratorObjective())
+    generator = Generator(TransformerConfig(**sizes, mlp_width=32))
+    if kind == "generator":
+        return GeneratorTask(generator, arrays, GeneratorObjective())
+    return CriticTask(generator.start_critic(), generator, arrays, CriticObjective())
+
+
+@pytest.mark.parametrize("options", [{}, {"recompute_activations": True}, {"precision": "bfloat16"}])
+@pytest.mark.parametrize("kind", ["generator", "critic", "U-ViT"])
+def test_few_layers_tell_the_memory_of_all(kind, options, monkeypatch):
+    """To the byte."""
+    settings = TrainingSettings(batch_size=BATCH, steps=1, **options)
+    quick = estimate(small_task(kind), settings)
+    monkeypatch.setattr(estimates, "_MEASURED", (1, 99))  # all layers
+    assert estimate(small_task(kind), settings) == quick
 
 
 def test_flops_are_those_of_the_products():

@@ -74,17 +74,20 @@ class UViTTrunk(TransformerTrunk):
         vectors = self._vectors(self._embed(tokens, labels), positions, entered)
         return vectors, tuple(x[:, self.prefix :] for x in entered)
 
-    def first_layers(self, layers: int, dropout: float) -> "UViTTrunk":
-        """Return a copy of at most `layers` blocks: the first, the middle and the last ones.
+    def kept_blocks(self, layers: int) -> list[int]:
+        """Return the first, the middle and the last blocks.
 
         The selection is symmetric, so that every skip connection keeps both ends. The number of blocks is odd: an even
         `layers` keeps one block less.
         """
-        most = self.config.layers
-        if not 1 <= layers <= most:
-            raise InputError(f"layers is {layers}; expected 1 to {most}, the layers of the trunk")
-        half = (layers - 1) // 2
-        kept = [*range(half), most // 2, *range(most - half, most)]
+        half, most = (layers - 1) // 2, self.config.layers
+        return [*range(half), most // 2, *range(most - half, most)]
+
+    def first_layers(self, layers: int, dropout: float) -> "UViTTrunk":
+        """Return a copy of at most `layers` blocks, those of `kept_blocks`."""
+        if not 1 <= layers <= self.config.layers:
+            raise InputError(f"layers is {layers}; expected 1 to {self.config.layers}, the layers of the trunk")
+        kept = self.kept_blocks(layers)
         trunk = UViTTrunk(replace(self.config, layers=len(kept), dropout=dropout)).to(next(self.parameters()))
         ends = {name: value for name, value in self.state_dict().items() if not name.startswith("blocks.")}
         blocks = nn.ModuleList(self.blocks[index] for index in kept)
