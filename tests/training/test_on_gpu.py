@@ -3,11 +3,14 @@
 import sys
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 from stand_in_gpu import StandInGpu
 from training.tiny_tokens import SIZES, make_arrays
 
+from tokencritic.data.source import ArraySource
+from tokencritic.data.transforms import ImageBatches, Preprocess
 from tokencritic.distribution import Ranks
 from tokencritic.models.generator import Generator
 from tokencritic.models.halton import HaltonConfig, HaltonGenerator
@@ -121,3 +124,16 @@ def test_validation_has_the_same_numbers(name):
     with StandInGpu() as gpu:
         task.to(gpu.device)
         assert task.validate(task.model, torch.arange(40)) == pytest.approx(expected, rel=1e-4)
+
+
+def test_images_are_sent_without_waiting():
+    pixels = np.random.default_rng(0).integers(0, 256, (64, 8, 8, 3), np.uint8)
+    source = ArraySource(pixels, np.arange(64) % 3, ("a", "b", "c"), "x", "train", "x")
+    batches = ImageBatches(source, Preprocess(8, 3, "random", flip=True), seed=3)
+    expected = batches.labelled(ROWS, 2)
+    with StandInGpu() as gpu:
+        found = batches.labelled(ROWS, 2, gpu.device)
+        assert gpu.waits == []
+        for one, same in zip(found, expected, strict=True):
+            assert one.device == gpu.device
+            assert one.cpu().equal(same)

@@ -1,4 +1,5 @@
 import json
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -23,7 +24,10 @@ class Blobs:
     def facts(self):
         return {"source": "blobs"}
 
-    def __call__(self, rows, step):
+    def reading_ahead(self, parts, images, device):
+        return nullcontext()
+
+    def __call__(self, rows, step, device):
         images = torch.empty(len(rows), 1, 8, 8)
         for image, number in zip(images, rows.tolist(), strict=True):
             rng = torch.Generator().manual_seed(number)
@@ -51,7 +55,7 @@ def test_a_tokenizer_learns_keeps_its_codebook_alive_and_shows_what_it_restores(
     assert last["perplexity"] > 16
     assert validation["kind"] == "validation"
     assert validation["loss"] < 0.02
-    tokenizer, images = CompactTokenizer.from_pretrained(tmp_path / "tokenizer"), Blobs()(torch.arange(64), None)
+    tokenizer, images = CompactTokenizer.from_pretrained(tmp_path / "tokenizer"), Blobs()(torch.arange(64), None, None)
     assert (tokenizer.decode(tokenizer.encode(images)) - images).square().mean() < 0.02
     assert (tmp_path / "pictures/reconstructions.png").exists()
 

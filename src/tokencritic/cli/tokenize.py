@@ -24,7 +24,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--flip", action="store_true", help="flip each image with probability 1/2")
     parser.add_argument("--crops_per_image", type=int, default=1, help="rows per image, each of another crop")
     parser.add_argument("--seed", type=int, default=0, help="of the random crops and flips")
-    parser.add_argument("--workers", type=int, default=4, help="threads that decode")
+    parser.add_argument("--workers", type=int, default=4, help="processes that read image files; 0: none")
     parser.add_argument("--max_corrupt", type=int, default=10, help="unreadable files that are skipped before an error")
     add_machine(parser)
     given = parse(parser, arguments)

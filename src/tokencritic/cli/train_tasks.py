@@ -157,7 +157,7 @@ def _classifier(settings: Any, preset: Any, given: Namespace) -> Task:
 
 def _images(source: Any, config: Any, settings: Any) -> ImageBatches:
     crop = Preprocess(config.image_size, config.channels, settings.crop, settings.flip)
-    return ImageBatches(source, crop, settings.training.seed)
+    return ImageBatches(source, crop, settings.training.seed, settings.workers)
 
 
 def follow(config: Any, preset: Any, sizes: dict[str, Any], whose: str) -> Any:

@@ -42,7 +42,7 @@ class ExampleOrder:
         check_at_least(1, num_examples=num_examples, batch_size=batch_size)
         check_seed(seed)
         self.num_examples, self.batch_size, self.seed = num_examples, batch_size, seed
-        self._permutation = lru_cache(maxsize=1)(lambda epoch: permutation(seed, epoch, num_examples))
+        self._permutation = lru_cache(maxsize=2)(lambda epoch: permutation(seed, epoch, num_examples))
 
     def batch(self, step: int) -> np.ndarray:
         """Return the examples of a step: int64 (batch_size,), in [0, num_examples)."""

@@ -30,9 +30,11 @@ class Source(ABC):
     class_names: the name of each class; empty for images without classes, whose labels are -1.
     corrupt: reasons by name of the files that could not be decoded so far.
     max_corrupt: the maximum number of corrupt files before an error is raised.
+    place: the folder or name in error messages about corrupt files.
     """
 
     images: np.ndarray | None = None
+    place: object = "source"
 
     def __init__(self, class_names: tuple[str, ...], labels: np.ndarray, max_corrupt: int = 0) -> None:
         self.class_names, self.labels, self.max_corrupt = class_names, labels, max_corrupt
@@ -55,6 +57,11 @@ class Source(ABC):
     def name(self, index: int) -> str:
         """Return the name of an example in messages and in `corrupt`."""
         return str(index)
+
+    def add_corrupt(self, found: Mapping[str, str]) -> None:
+        """Add reasons by name of corrupt files, also those that workers found. Raises InputError for too many."""
+        self.corrupt.update(found)
+        check_corrupt(self.place, self.corrupt, self.max_corrupt)
 
     @property
     def channels(self) -> int:
@@ -121,7 +128,8 @@ class FolderSource(Source):
         self, folder: Path, files: list[str], labels: np.ndarray, class_names: tuple[str, ...], split: str = "train"
     ) -> None:
         super().__init__(class_names, labels)
-        self.folder, self.split, self._files = folder, split, files
+        self.folder = self.place = folder
+        self.split, self._files = split, files
 
     def __getitem__(self, index: int) -> tuple[Image.Image, int] | None:
         name = self._files[index]
@@ -130,8 +138,7 @@ class FolderSource(Source):
         except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
             if isinstance(error, OSError) and error.errno is not None:  # a fault of the disk, not of the content
                 raise InputError(f"{self.folder / name} cannot be read: {error.strerror}") from error
-            self.corrupt[name] = str(error) or type(error).__name__
-        check_corrupt(self.folder, self.corrupt, self.max_corrupt)
+            self.add_corrupt({name: str(error) or type(error).__name__})
         return None
 
     def name(self, index: int) -> str:

@@ -8,12 +8,9 @@ import dataclasses
 import json
 import os
 import shutil
-from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -22,11 +19,12 @@ import torch
 from torch import Tensor
 
 from tokencritic.contracts import ImageTokenizer
+from tokencritic.data.feeding import read_ahead
 from tokencritic.data.npz import read_sealed, sealed
 from tokencritic.data.source import Source, check_corrupt
 from tokencritic.data.tokens import CROPS, FACTS, LABEL_TYPE, LABELS, TOKEN_TYPE, TOKENS, TokenArrays, read_facts
 from tokencritic.data.transforms import Preprocess, to_float
-from tokencritic.distribution import ALONE, Ranks
+from tokencritic.distribution import ALONE, Ranks, send
 from tokencritic.errors import InputError, check_at_least, check_range
 from tokencritic.files import read_json, write_atomically
 from tokencritic.progress import Progress
@@ -42,7 +40,7 @@ class TokenizeJob:
 
     crops_per_image: the number of crops of each image. Each crop is one row.
     seed: determines the random crops and flips.
-    workers: threads that decode images.
+    workers: processes that decode image files, see `read_ahead`. Images in an array are read in this process.
 
     Rows are in the order of the source: the first crops of all images, then the second crops, and so on. Corrupt images
     have no rows. Workers, ranks and interruptions do not change the result. The batch size may change it through
@@ -56,10 +54,11 @@ class TokenizeJob:
     crops_per_image: int = 1
     seed: int = 0
     batch_size: int = 64
-    workers: int = 4
+    workers: int = 0
 
     def __post_init__(self) -> None:
-        check_at_least(1, crops_per_image=self.crops_per_image, batch_size=self.batch_size, workers=self.workers)
+        check_at_least(1, crops_per_image=self.crops_per_image, batch_size=self.batch_size)
+        check_at_least(0, workers=self.workers)
         check_seed(self.seed)
         if (size := self.tokenizer.codebook_size) > 2**16:
             raise InputError(f"codebook_size is {size}; token arrays hold at most {2**16}")
@@ -121,16 +120,17 @@ class TokenizeJob:
         return [examples[start : start + self.batch_size] for start in range(0, len(examples), self.batch_size)]
 
     def _make(self, numbers: list[int], progress: Progress) -> None:
-        """Make and write the chunks with these numbers. Workers decode ahead while this thread encodes."""
-        batches = ((number, batch) for number in numbers for batch in self._batches(number))
-        waiting: deque[Future[tuple[Tensor, np.ndarray, dict[str, str]]]] = deque()
-        with ThreadPoolExecutor(self.workers) as pool:
+        """Make and write the chunks with these numbers. Workers decode ahead while this process encodes."""
+        reader = BatchReader(self.source, self.preprocess, self.seed)
+        calls = ((self.chunks[number][0], batch) for number in numbers for batch in self._batches(number))
+        images = sum(len(self.chunks[number][1]) for number in numbers)
+        workers = self.workers if self.source.images is None else 0
+        with read_ahead(reader, calls, images, workers, self.tokenizer.device) as read:
             for number in numbers:
                 tokens, labels, corrupt = [], [], {}
                 for batch in self._batches(number):
-                    ahead = islice(batches, self.workers + 2 - len(waiting))
-                    waiting.extend(pool.submit(self._decode, *one) for one in ahead)
-                    pixels, some_labels, some_corrupt = waiting.popleft().result()
+                    pixels, some_labels, some_corrupt = next(read)
+                    self.source.add_corrupt(some_corrupt)
                     tokens.append(self._encode(pixels))
                     labels.append(some_labels)
                     corrupt |= some_corrupt
@@ -142,26 +142,11 @@ class TokenizeJob:
                 }
                 _write(self._file(number), lambda opened, arrays=arrays: opened.write(sealed(arrays)))
 
-    def _decode(self, number: int, batch: range) -> tuple[Tensor, np.ndarray, dict[str, str]]:
-        """Read and preprocess a batch in a worker.
-
-        Returns images uint8 (b, c, h, w), labels (b,), and the reasons of corrupt examples by name. These have no row.
-        """
-        source, kept = self.source, list(batch)
-        if source.images is not None:
-            images = source.images[batch.start : batch.stop]
-        else:
-            examples = {index: example for index in batch if (example := source[index]) is not None}
-            images, kept = [image for image, _ in examples.values()], list(examples)
-        pixels = self.preprocess.batch(images, kept, seed=self.seed, crop_number=self.chunks[number][0])
-        names = [source.name(index) for index in batch if index not in kept]
-        return pixels, source.labels[kept], {name: source.corrupt[name] for name in names}
-
     @torch.inference_mode()
     def _encode(self, pixels: Tensor) -> np.ndarray:
         """Tokenize a batch: uint8 (b, c, h, w) -> int64 (b, n)."""
         shape = (len(pixels), self.tokenizer.num_tokens)
-        tokens = self.tokenizer.encode(to_float(pixels.to(self.tokenizer.device)))
+        tokens = self.tokenizer.encode(to_float(send(pixels, self.tokenizer.device)))
         if tokens.shape != shape:
             raise InputError(f"tokenizer gives tokens {tuple(tokens.shape)}; expected {shape}")
         check_range("the tokenizer's output", tokens, self.tokenizer.codebook_size)
@@ -201,6 +186,30 @@ class TokenizeJob:
 
     def _file(self, number: int) -> Path:
         return self.out / CHUNKS / f"{number:06}.npz"
+
+
+@dataclass(frozen=True)
+class BatchReader:
+    """A function that reads and preprocesses a batch of consecutive examples. Arguments are those of `TokenizeJob`."""
+
+    source: Source
+    preprocess: Preprocess
+    seed: int
+
+    def __call__(self, crop_number: int, batch: range) -> tuple[Tensor, np.ndarray, dict[str, str]]:
+        """Return images uint8 (b, c, h, w), labels (b,), and the reasons of corrupt examples by name.
+
+        Corrupt examples have no row.
+        """
+        source, kept = self.source, list(batch)
+        if source.images is not None:
+            images = source.images[batch.start : batch.stop]
+        else:
+            examples = {index: example for index in batch if (example := source[index]) is not None}
+            images, kept = [image for image, _ in examples.values()], list(examples)
+        pixels = self.preprocess.batch(images, kept, seed=self.seed, crop_number=crop_number)
+        names = [source.name(index) for index in batch if index not in kept]
+        return pixels, source.labels[kept], {name: source.corrupt[name] for name in names}
 
 
 def _as_json(value: object) -> bytes:

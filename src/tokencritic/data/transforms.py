@@ -1,9 +1,10 @@
 """Cropping, resizing and flipping of images to the size and channels of a tokenizer; image batches for training."""
 
 import dataclasses
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import tee
 from typing import Any, Literal
 
 import numpy as np
@@ -11,16 +12,21 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from tokencritic.data.feeding import read_ahead
 from tokencritic.data.source import Source, to_picture
+from tokencritic.distribution import send
 from tokencritic.errors import InputError, check_at_least
 from tokencritic.randomness import crop_uniforms
 
 Crop = Literal["center", "random"]
 Images = Sequence[Image.Image] | np.ndarray
+ImagesRead = tuple[Tensor, Tensor, dict[str, str]]
+"""Images uint8 (b, c, h, w), labels (b,) int64, and the reasons by name of all corrupt files so far."""
 
 # The number of random boxes tried before a central box is used. Of the 24 uniforms of an image, the first 20 give the
 # areas and aspect ratios of the boxes, the next 2 the position, and the last one the flip.
 _ATTEMPTS = 10
+_CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
@@ -138,38 +144,80 @@ class ImageBatches:
     """Batches of images for training: a callable from rows and a step to images with random crops and flips.
 
     A file that cannot be decoded is replaced by the next one in the source that can.
+
+    workers: processes that read image files inside of `reading_ahead`. Images in an array are read in this process.
     """
 
-    def __init__(self, source: Source, preprocess: Preprocess, seed: int = 0, workers: int = 4) -> None:
-        self.source, self.preprocess, self.seed = source, preprocess, seed
-        self._plain = dataclasses.replace(preprocess, crop="center", flip=False)
-        self._pool = ThreadPoolExecutor(workers)
+    def __init__(self, source: Source, preprocess: Preprocess, seed: int = 0, workers: int = 0) -> None:
+        check_at_least(0, workers=workers)
+        self.source, self.preprocess, self.seed, self.workers = source, preprocess, seed, workers
+        self._read = RowReader(source, preprocess, seed)
+        self._ahead: Iterator[tuple[tuple[Tensor, int], ImagesRead]] | None = None
 
     def __len__(self) -> int:
         return len(self.source)
 
-    def __call__(self, rows: Tensor, step: int | None) -> Tensor:
-        """Return images: float (b, c, h, w) in [0, 1].
+    def __call__(self, rows: Tensor, step: int | None, device: torch.device = _CPU) -> Tensor:
+        """Return images: float (b, c, h, w) in [0, 1] on a device.
 
         rows: (b,) int64, indices into the source.
         step: determines crops and flips. None gives the center crop without a flip.
         """
-        return self.labelled(rows, step)[0]
+        return self.labelled(rows, step, device)[0]
 
-    def labelled(self, rows: Tensor, step: int | None) -> tuple[Tensor, Tensor]:
+    def labelled(self, rows: Tensor, step: int | None, device: torch.device = _CPU) -> tuple[Tensor, Tensor]:
         """Return the images of `__call__` and their labels (b,) int64."""
-        indices = rows.cpu().numpy()
-        if self.source.images is not None:
-            images, labels = self.source.images[indices], self.source.labels[indices]
+        if step is None or self._ahead is None:
+            pixels, labels, corrupt = self._read(rows.cpu().numpy(), step)
         else:
-            images, labels = zip(*self._pool.map(self._whole, indices.tolist()), strict=True)
-        preprocess = self._plain if step is None else self.preprocess
-        pixels = preprocess.batch(images, indices, seed=self.seed, crop_number=step or 0)
-        return to_float(pixels), torch.from_numpy(np.asarray(labels, np.int64))
+            (next_rows, next_step), (pixels, labels, corrupt) = next(self._ahead)
+            if next_step != step or not next_rows.equal(rows.cpu()):
+                raise ValueError(f"step {step} is asked for; expected step {next_step}, whose images were read ahead")
+        self.source.add_corrupt(corrupt)
+        return to_float(send(pixels, device)), send(labels, device)
+
+    @contextmanager
+    def reading_ahead(
+        self, parts: Iterable[tuple[Tensor, int]], images: int, device: torch.device = _CPU
+    ) -> Iterator[None]:
+        """A context in which images with a step are asked for in the order of `parts`, and workers read them before.
+
+        parts: rows (b,) and step of each call.
+        images: the number of rows of all parts.
+        """
+        own, ahead = tee(parts)
+        calls = ((rows.numpy(), step) for rows, step in ahead)
+        workers = self.workers if self.source.images is None else 0
+        with read_ahead(self._read, calls, images, workers, device) as read:
+            self._ahead = zip(own, read, strict=False)
+            try:
+                yield
+            finally:
+                self._ahead = None
 
     def facts(self) -> dict[str, Any]:
         """Return what determines the images, as JSON values: the source and the preprocessing."""
         return {"source": self.source.describe(), "preprocess": dataclasses.asdict(self.preprocess)}
+
+
+@dataclass(frozen=True)
+class RowReader:
+    """A function that reads the images of a training step. Arguments are those of `ImageBatches`."""
+
+    source: Source
+    preprocess: Preprocess
+    seed: int
+
+    def __call__(self, rows: np.ndarray, step: int | None) -> ImagesRead:
+        source, preprocess = self.source, self.preprocess
+        if source.images is not None:
+            images, labels = source.images[rows], source.labels[rows]
+        else:
+            images, labels = zip(*map(self._whole, rows.tolist()), strict=True)
+        if step is None:
+            preprocess = dataclasses.replace(preprocess, crop="center", flip=False)
+        pixels = preprocess.batch(images, rows, seed=self.seed, crop_number=step or 0)
+        return pixels, torch.from_numpy(np.asarray(labels, np.int64)), source.corrupt
 
     def _whole(self, row: int) -> tuple[Image.Image, int]:
         for place in range(row, row + len(self.source)):

@@ -1,6 +1,8 @@
 """The tasks on images: training a tokenizer, and training a classifier."""
 
 import hashlib
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +12,6 @@ from PIL import Image
 from torch import Tensor, nn
 
 from tokencritic.data.transforms import ImageBatches
-from tokencritic.distribution import send
 from tokencritic.errors import InputError, check_at_least
 from tokencritic.fingerprints import with_weights
 from tokencritic.image_forms import to_pil
@@ -46,10 +47,28 @@ class TokenizerObjective:
         check_at_least(1, perceptual_scale=self.perceptual_scale)
 
 
-class TokenizerTask(Task):
+class ImageTask(Task):
+    """The base class of tasks on images.
+
+    images: (rows, step, device) -> (b, c, h, w) float in [0, 1]. A step of None disables random augmentation.
+    The other arguments are those of `Task`.
+    """
+
+    def __init__(self, model: Any, images: ImageBatches, objective: Any, seed: int, *others: Any) -> None:
+        super().__init__(model, len(images), objective, seed, *others)
+        self.images = images
+
+    def reading_ahead(self, parts: Iterable[tuple[Tensor, int]], images: int) -> AbstractContextManager[None]:
+        return self.images.reading_ahead(parts, images, self.model.device)
+
+    def facts(self) -> dict[str, Any]:
+        return super().facts() | self.images.facts()
+
+
+class TokenizerTask(ImageTask):
     """Training of a tokenizer to encode and reconstruct images.
 
-    images: (rows, step) -> (b, c, h, w) float in [0, 1]. A step of None disables random augmentation.
+    images: as in `ImageTask`.
     perceptual: LPIPS, or None. It is unused if its weight is 0.
     seed: determines how dead codes are re-seeded.
     """
@@ -64,11 +83,10 @@ class TokenizerTask(Task):
         perceptual: Lpips | None = None,
         seed: int = 0,
     ) -> None:
-        self.images = images
         self.perceptual = perceptual if objective.perceptual else None
         model.quantizer.codebook.requires_grad_(False)  # updated by the upkeep instead, as a mean of latents
         self.upkeep = CodebookUpkeep(model.quantizer)
-        super().__init__(model, len(images), objective, seed, self.upkeep, self.perceptual)
+        super().__init__(model, images, objective, seed, self.upkeep, self.perceptual)
         self._seen: list[tuple[Tensor, Tensor]] = []  # latents and tokens of each part of this step
 
     def loss(self, network: nn.Module, rows: Tensor, step: int | None) -> Loss:
@@ -117,13 +135,13 @@ class TokenizerTask(Task):
 
     def facts(self) -> dict[str, Any]:
         perceptual = None if self.perceptual is None else with_weights(hashlib.sha256(), self.perceptual)
-        return super().facts() | self.images.facts() | {"perceptual": perceptual}
+        return super().facts() | {"perceptual": perceptual}
 
     def state_dict(self) -> dict[str, Tensor]:
         return self.upkeep.state_dict()
 
     def _images(self, rows: Tensor, step: int | None) -> Tensor:
-        return send(self.images(rows, step), self.upkeep.counts.device)
+        return self.images(rows, step, self.upkeep.counts.device)
 
 
 @dataclass(frozen=True)
@@ -143,7 +161,7 @@ class ClassifierObjective:
         check_at_least(0, shift=self.shift)
 
 
-class ClassifierTask(Task):
+class ClassifierTask(ImageTask):
     """Training of a classifier on labelled images.
 
     seed: determines the random shifts.
@@ -157,12 +175,10 @@ class ClassifierTask(Task):
             raise InputError(f"the classifier's num_classes is {model.num_classes}; the data set has {classes} classes")
         if objective.shift >= size:
             raise InputError(f"shift is {objective.shift}; expected less than the image size of {size} pixels")
-        super().__init__(model, len(images), objective, seed)
-        self.images = images
+        super().__init__(model, images, objective, seed)
 
     def loss(self, network: nn.Module, rows: Tensor, step: int | None) -> Loss:
-        device = self.model.device
-        images, labels = (send(tensor, device) for tensor in self.images.labelled(rows, step))
+        images, labels = self.images.labelled(rows, step, self.model.device)
         if self.objective.shift and step is not None:
             images = shifted(images, example_seeds(self.seed, step, rows), self.objective.shift)
         logits, smoothing = network(images).float(), self.objective.label_smoothing
@@ -170,7 +186,7 @@ class ClassifierTask(Task):
         return Loss(values, {"accuracy": logits.argmax(1) == labels})
 
     def facts(self) -> dict[str, Any]:
-        return super().facts() | self.images.facts() | {"class_names": list(self.images.source.class_names)}
+        return super().facts() | {"class_names": list(self.images.source.class_names)}
 
 
 def shifted(images: Tensor, seeds: Tensor, most: int) -> Tensor:

@@ -55,6 +55,10 @@ class Learner:
         groups = {"model": own, "average": average, "optimizer": moments, "task": task.state_dict()}
         self.state = {f"{group}.{name}": tensor for group in groups for name, tensor in groups[group].items()}
 
+    def parts(self, rows: Tensor) -> tuple[Tensor, ...]:
+        """Return this rank's rows of a step, split by accumulation. rows: (b,) int64, the batch of all ranks."""
+        return rows[self.ranks.share(len(rows))].chunk(self.settings.accumulation)
+
     def backward(self, rows: Tensor, step: int) -> tuple[Tensor, dict[str, Tensor]]:
         """Compute the clipped gradients of a step, accumulated over the parts of the batch.
 
@@ -66,7 +70,7 @@ class Learner:
         rank = torch.tensor([self.ranks.rank])
         torch.manual_seed(int(example_seeds(self.settings.seed, step, rank)))  # for dropout
         total, gathered = torch.zeros(2, device=self.ranks.device), []  # total: sum and number of the loss values
-        parts = rows[self.ranks.share(len(rows))].chunk(self.settings.accumulation)
+        parts = self.parts(rows)
         for part in parts:
             # Ranks exchange gradients once per step, with the last part.
             if isinstance(self.network, DistributedDataParallel):

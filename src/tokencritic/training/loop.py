@@ -17,6 +17,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from tokencritic.bounds import TRAINING_STEPS
 from tokencritic.data.order import ExampleOrder, hold_out, spaced
 from tokencritic.distribution import Ranks, joined
 from tokencritic.errors import InputError
@@ -97,7 +98,11 @@ class _Run:
     def go(self, asked: list[int]) -> bool:
         """Train until the end, or until `asked` is not empty. Returns whether the end was reached."""
         what, unit = f"training the {self.task.name}", "seconds" if self.timed else "steps"
-        with Progress(math.ceil(self.total), what, unit, done=self._done(), shown=self.ranks.first) as progress:
+        images = len(self._steps()) * self.settings.batch_size // self.ranks.size
+        with (
+            self.task.reading_ahead(self._parts(), images),
+            Progress(math.ceil(self.total), what, unit, done=self._done(), shown=self.ranks.first) as progress,
+        ):
             while True:
                 share, stop = self.ranks.largest([self._share(), float(bool(asked))])
                 if share >= 1 or stop:
@@ -106,6 +111,14 @@ class _Run:
                 pace = f"step {self.step}, {self.step / self.seconds:.3g} steps/s, " if self.timed else ""
                 progress.advance(self._done() - progress.done, "" if loss is None else f"{pace}loss {loss:.4g}")
                 self._validate_and_save()
+
+    def _steps(self) -> range:
+        """The steps that are left; more than enough if the run ends by the clock."""
+        return range(self.step, self.step + TRAINING_STEPS if self.timed else math.ceil(self.total))
+
+    def _parts(self) -> Iterator[tuple[Tensor, int]]:
+        """The rows and the step of each call of the task's loss on this rank."""
+        return ((part, step) for step in self._steps() for part in self.learner.parts(self._rows(step)))
 
     def end(self, ended: bool) -> None:
         """Write the last checkpoint, after a validation if the run ended.

@@ -154,7 +154,9 @@ class ImagePreset(Preset):
 
     crop: center takes the central square of an image, random a box of random size and aspect ratio.
     flip: mirror each image with probability 1/2.
+    workers: processes of each rank that read image files ahead; 0 reads them in the process that trains.
     """
 
     crop: Crop = "center"
     flip: bool = False
+    workers: int = 4

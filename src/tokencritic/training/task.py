@@ -1,6 +1,8 @@
 """The base class of tasks. A task defines the model and its loss; the training loop handles ranks and checkpoints."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
@@ -63,6 +65,14 @@ class Task(ABC):
         rows: (b,) int64.
         step: the training step. None is validation, with fixed masks and without augmentation or dropped labels.
         """
+
+    def reading_ahead(self, parts: Iterable[tuple[Tensor, int]], images: int) -> AbstractContextManager[None]:
+        """Return a context of training, in which data may be read before `loss` asks for it.
+
+        parts: rows (b,) and step of each call of `loss` in training, in their order.
+        images: the number of rows of all parts.
+        """
+        return nullcontext()
 
     def after_step(self, step: int, progress: float) -> None:  # noqa: B027 - most tasks have nothing to update
         """Update what the optimizer does not, such as a codebook.
