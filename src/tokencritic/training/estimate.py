@@ -77,15 +77,19 @@ def _saved_bytes(task: Task, settings: TrainingSettings, examples: int) -> int:
     trunk = next((module for module in task.model.modules() if isinstance(module, Trunk)), None)
     if trunk is None:
         return _saved(task, settings, examples, [])[0]
+    # A frozen generator keeps nothing, whatever its depth.
+    trunks = [module for part in task.parts for module in part.modules() if isinstance(module, Trunk)]
 
     def measured(layers: int) -> list[int]:
-        """Return `_saved` of a trunk with so many layers."""
-        whole, trunk.recompute_activations = trunk.blocks, False
-        trunk.blocks = nn.ModuleList(whole[index] for index in trunk.kept_blocks(layers))
+        """Return `_saved` of trunks with so many layers."""
+        whole, trunk.recompute_activations = [one.blocks for one in trunks], False
+        for one in trunks:
+            one.blocks = nn.ModuleList(one.blocks[index] for index in one.kept_blocks(min(layers, len(one.blocks))))
         try:
             return _saved(task, settings, examples, list(trunk.blocks))
         finally:
-            trunk.blocks = whole
+            for one, blocks in zip(trunks, whole, strict=True):
+                one.blocks = blocks
 
     layers, few, more = len(trunk.blocks), *_MEASURED
     if layers <= more:
