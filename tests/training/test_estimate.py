@@ -86,10 +86,11 @@ def test_flops_are_those_of_a_real_step(model):
     assert 8 * step_flops(make_task(model), settings) == pytest.approx(counter.get_total_flops(), rel=0.01)
 
 
-def small_task(kind):
+def small_task(kind, num_tokens=16, **sizes):
     """A task of seven layers. kind: generator, critic or U-ViT."""
-    sizes = {"num_tokens": 16, "codebook_size": 32, "num_classes": 4, "width": 16, "layers": 7, "heads": 2}
-    arrays = TokenArrays(np.zeros((2, 16), np.uint16), np.zeros(2, np.int32), "", 32, (4, 4), tuple("abcd"), {})
+    sizes |= {"num_tokens": num_tokens, "codebook_size": 32, "num_classes": 4, "width": 16, "layers": 7, "heads": 2}
+    tokens, grid = np.zeros((2, num_tokens), np.uint16), (4, num_tokens // 4)
+    arrays = TokenArrays(tokens, np.zeros(2, np.int32), "", 32, grid, tuple("abcd"), {})
     if kind == "U-ViT":
         return GeneratorTask(UViTGenerator(UViTConfig(**sizes, mlp_width=32)), arrays, GeneratorObjective())
     generator = Generator(TransformerConfig(**sizes, mlp_width=32))
@@ -106,6 +107,12 @@ def test_few_layers_tell_the_memory_of_all(kind, options, monkeypatch):
     quick = estimate(small_task(kind), settings)
     monkeypatch.setattr(estimates, "_MEASURED", (1, 99))  # all layers
     assert estimate(small_task(kind), settings) == quick
+
+
+def test_dropout_in_attention_keeps_no_weights_of_pairs_as_on_a_gpu():
+    settings = TrainingSettings(batch_size=BATCH, steps=1)
+    without, dropped = (estimate(small_task("generator", 400, dropout=rate), settings) for rate in (0.0, 0.1))
+    assert without.activations < dropped.activations < 1.5 * without.activations
 
 
 def test_flops_are_those_of_the_products():

@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from tokencritic.contracts import MaskedGenerator, Trunk
@@ -123,13 +125,26 @@ def _saved(task: Task, settings: TrainingSettings, examples: int, blocks: list[n
     hooks = [block.register_forward_pre_hook(enter) for block in blocks]
     hooks += [block.register_forward_hook(lambda *_: depth.clear()) for block in blocks]
     half = settings.precision == "bfloat16"
-    with saved_tensors_hooks(pack, lambda tensor: tensor), _autocast(half):
+    with saved_tensors_hooks(pack, lambda tensor: tensor), _autocast(half), _FusedAttention():
         loss = task.loss(task.model, torch.arange(examples), 0)
     for hook in hooks:
         hook.remove()
     sizes = [sum(storage.nbytes() for storage in some.values()) for some in (kept | inside, kept | entered, inside)]
     del loss  # until here it kept the storages apart
     return sizes
+
+
+class _FusedAttention(TorchFunctionMode):
+    """Attention without dropout, for which the CPU has a fused kernel; those of a GPU also have dropout.
+
+    Other kernels keep the weights of all pairs of tokens: of 1,024 tokens several times as much as all the rest.
+    """
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        options = dict(kwargs or {})
+        if func is F.scaled_dot_product_attention:
+            options["dropout_p"] = 0.0
+        return func(*args, **options)
 
 
 def _autocast(half: bool) -> Any:
