@@ -137,8 +137,8 @@ def test_a_killed_process_leaves_no_worker(tmp_path):
     process, workers = started("wait", tmp_path)
     ends = [os.pidfd_open(worker) for worker in workers]
     assert len(ends) == 2
-    process.kill()
-    process.communicate()
+    with process:
+        process.kill()
     for end in ends:
         assert select.select([end], [], [], 60)[0], "a worker is still there"
         os.close(end)
