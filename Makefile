@@ -58,8 +58,8 @@ evidence: export OMP_NUM_THREADS := $(shell nproc)
 evidence: $(STAMP)  ## measure again that the critic is ahead: half an hour
 	$(BIN)/pytest -m evidence -rs tests/test_evidence.py $(ARGS)
 
-fuzz: $(STAMP)  ## each reader on random and mutated files, 20 s each
-	FUZZ_SECONDS=20 $(BIN)/pytest tests/test_readers.py $(ARGS)
+fuzz: $(STAMP)  ## each reader on spoilt files, 20 s each
+	FUZZ_SECONDS=20 $(BIN)/pytest tests/fuzz $(ARGS)
 
 mutants: $(STAMP)  ## break the code in each known way and see that a test notices
 	$(BIN)/python tests/mutants.py

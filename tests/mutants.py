@@ -152,6 +152,24 @@ MUTANTS = {
         "False",
         "tests/test_readers.py",
     ),
+    "types of settings in a file are not checked": (
+        "sampling/settings.py",
+        "    check_types(values, SamplingSettings)\n",
+        "",
+        "tests/fuzz/test_text_files.py",
+    ),
+    "terminal codes reach the terminal": (
+        "cli/terminal.py",
+        "one if one in self._kept else one_line(one)",
+        "one",
+        "tests/cli/test_terminal.py",
+    ),
+    "two runs tokenize into one folder": (
+        "data/tokenizing.py",
+        "fcntl.LOCK_EX | fcntl.LOCK_NB",
+        "fcntl.LOCK_SH | fcntl.LOCK_NB",
+        "tests/data/test_tokenizing.py",
+    ),
     "k rounded down": (
         "masking.py",
         "torch.ceil(num_tokens",

@@ -1,15 +1,19 @@
 """Adapters from plain callables and objects to the contracts. No other module probes objects for attributes."""
 
 from collections.abc import Callable
+from numbers import Integral
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from tokencritic.contracts import ImageClassifier, ImageTokenizer, MaskedGenerator, Part, TokenCritic
-from tokencritic.errors import InputError
+from tokencritic.errors import InputError, check_at_most
 from tokencritic.fingerprints import network_fingerprint
 from tokencritic.scoring import Proposal, Scorer
+
+# The integers of a generator by their least value.
+_LEAST = {1: ("num_tokens", "codebook_size"), 0: ("num_classes", "first_code"), None: ("mask_id", "null_label")}
 
 
 def as_generator(
@@ -63,6 +67,10 @@ def _whole(generator: MaskedGenerator) -> MaskedGenerator:
     for attribute in ("num_tokens", "codebook_size", "mask_id"):
         if not hasattr(generator, attribute):
             raise InputError(f"the generator, a {name}, has no {attribute}; set it as MaskedGenerator documents")
+    own, sizes = f"the generator, a {name},", (generator.num_tokens, generator.codebook_size)
+    _check_integers(own, 1, num_tokens=sizes[0], codebook_size=sizes[1])
+    _check_integers(own, 0, num_classes=generator.num_classes)
+    _check_integers(own, None, mask_id=generator.mask_id)
     if 0 <= generator.mask_id < generator.codebook_size:
         codes = f"0 to {generator.codebook_size - 1}"
         raise InputError(f"mask_id is {generator.mask_id}, one of the codes {codes} of the generator, a {name}")
@@ -90,6 +98,15 @@ def as_classifier(classifier: ImageClassifier | Callable[[Tensor], Tensor]) -> I
 def as_scorer(scorer: Scorer | Callable[[Proposal], Tensor]) -> Scorer:
     """Adapt a function of a proposal to `Scorer`. The scorer adds no noise and may re-mask visible tokens."""
     return scorer if isinstance(scorer, Scorer) else _FunctionScorer(scorer)
+
+
+def _check_integers(owner: str, least: int | None, **values: Any) -> None:
+    """Raise InputError unless the attributes of a user's object are integers of at least `least`, and within bounds."""
+    for name, value in values.items():
+        if not isinstance(value, Integral) or isinstance(value, bool) or (least is not None and value < least):
+            right = "an integer" if least is None else f"an integer of at least {least}"
+            raise InputError(f"{owner} has {name} {value!r:.60}; expected {right}")
+        check_at_most(**{name: int(value)})
 
 
 class _Foreign(Part):
@@ -124,6 +141,9 @@ class _Foreign(Part):
 class _ForeignGenerator(_Foreign, MaskedGenerator):
     def __init__(self, generator: Callable[..., Tensor], sizes: dict[str, Any]) -> None:
         super().__init__(generator)
+        known = {name: value for name, value in sizes.items() if value is not None}
+        for least, names in _LEAST.items():
+            _check_integers("the generator", least, **{name: known[name] for name in names if name in known})
         self.num_tokens, self.num_classes = sizes["num_tokens"], sizes["num_classes"] or 0
         self.codebook_size = self.mask_id = sizes["codebook_size"]
         self._own_mask, self._first, self._own_null = sizes["mask_id"], sizes["first_code"] or 0, sizes["null_label"]
@@ -172,6 +192,14 @@ class _ForeignTokenizer(_Foreign, ImageTokenizer):
             setattr(self, name, getattr(tokenizer, name))
         self.grid, self.margin = getattr(tokenizer, "grid", None), getattr(tokenizer, "margin", 0)
         self.splits = getattr(tokenizer, "splits", 1)
+        own = f"the tokenizer, a {type(tokenizer).__name__},"
+        names = ("num_tokens", "codebook_size", "image_size", "channels", "splits")
+        _check_integers(own, 1, **{name: vars(self)[name] for name in names})
+        _check_integers(own, 0, margin=self.margin)
+        if self.grid is not None:
+            if not isinstance(self.grid, tuple | list) or len(self.grid) != 2:
+                raise InputError(f"{own} has grid {self.grid!r:.60}; expected (height, width), or None")
+            _check_integers(own, 1, height=self.grid[0], width=self.grid[1])
 
 
 class _ForeignClassifier(_Foreign, ImageClassifier):

@@ -1,6 +1,8 @@
 """`InputError`, the one error for invalid input, and small checks that raise it."""
 
-from typing import TYPE_CHECKING
+import types
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from tokencritic.bounds import EXPANDED_BYTES, EXPANSION, MOST
 
@@ -14,6 +16,11 @@ class InputError(ValueError):
 
     The command line prints the message as one line and exits with 2. Library users can catch it as a `ValueError`.
     """
+
+
+def one_line(text: str) -> str:
+    """Escape line breaks and terminal codes, so that names of files and classes cannot control the terminal."""
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 
 def check_at_least(least: int, **values: float) -> None:
@@ -35,6 +42,36 @@ def check_at_most(**values: object) -> None:
         for one in value if isinstance(value, list | tuple) else (value,):
             if most is not None and isinstance(one, int | float) and one > most:
                 raise InputError(f"{name} is {one}; it must be at most {most}")
+
+
+def check_types(values: Mapping[str, Any], kind: type, prefix: str = "") -> None:
+    """Raise InputError unless values, as JSON or YAML holds them, are of the types of a dataclass's fields.
+
+    prefix: of the names in the message. Names that the dataclass does not have are ignored.
+    """
+    for name, hint in get_type_hints(kind).items():
+        if name in values and not _fits(values[name], hint):
+            expected = hint.__name__ if isinstance(hint, type) and not get_args(hint) else str(hint)
+            raise InputError(f"{prefix}{name} is {values[name]!r:.60}; expected {expected.replace('typing.', '')}")
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        return any(_fits(value, part) for part in parts)
+    if origin is Literal:
+        return any(value is part or (type(value) is type(part) and value == part) for part in parts)
+    if origin is tuple:
+        if not isinstance(value, list | tuple):
+            return False
+        of_one_kind = len(parts) == 2 and parts[1] is Ellipsis
+        hints = parts[:1] * len(value) if of_one_kind else parts
+        return len(value) == len(hints) and all(map(_fits, value, hints))
+    if hint is float:
+        return type(value) in (int, float)
+    if hint is int:  # a bool is none
+        return type(value) is int
+    return hint is Any or isinstance(value, hint)
 
 
 def check_expansion(place: object, packed: int, unpacked: int) -> None:

@@ -5,6 +5,7 @@ import math
 import os
 import pickle
 import re
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -20,7 +21,16 @@ from tokencritic.errors import InputError
 # Exceptions that reading a broken file may raise.
 BROKEN = (
     *(OSError, EOFError, MemoryError, ArithmeticError, AttributeError, LookupError, RuntimeError, SyntaxError),
-    *(TypeError, ValueError, pickle.UnpicklingError, zipfile.BadZipFile, zlib.error, SafetensorError),
+    # The header of an .npy file is a Python expression.
+    *(
+        tokenize.TokenError,
+        TypeError,
+        ValueError,
+        pickle.UnpicklingError,
+        zipfile.BadZipFile,
+        zlib.error,
+        SafetensorError,
+    ),
 )
 _LONG_NUMBER = re.compile(rf"[-+]?[0-9_:]{{{DIGITS + 1},}}")
 
@@ -37,6 +47,9 @@ def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
         write(temporary)
         temporary.chmod(mode)  # the mode of a new file; safetensors would leave it readable by its owner only
         temporary.replace(path)
+    except OSError as error:
+        error.filename = str(path)  # a full disk names no file, and the temporary one means nothing to people
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -87,7 +100,7 @@ def parse_json(place: object, content: str | bytes) -> Any:
         text = content if isinstance(content, str) else content.decode("utf-8")
         if len(text) > FILE_BYTES:
             raise ValueError(f"it has more than {FILE_BYTES} characters")
-        values = json.loads(text, parse_int=_parse_int)
+        values = json.loads(text, parse_int=_parse_int, parse_float=_parse_float, parse_constant=_parse_float)
     _check_depth(place, values)
     return values
 
@@ -132,6 +145,12 @@ def _parse_int(digits: str) -> int:
     if len(digits) > DIGITS:
         raise ValueError(f"it has a number of {len(digits)} digits; expected at most {DIGITS}")
     return int(digits)
+
+
+def _parse_float(digits: str) -> float:
+    if not math.isfinite(value := float(digits)):
+        raise ValueError(f"it has the number {digits:.{DIGITS}}; expected a finite number")
+    return value
 
 
 def _check_depth(place: object, values: Any) -> None:

@@ -4,9 +4,12 @@
 """
 
 import io
+import mmap
 import pickle
 import pickletools
 import re
+import struct
+import warnings
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -23,6 +26,7 @@ from tokencritic.errors import InputError, check_expansion
 from tokencritic.files import BROKEN, reading, reason_of
 
 _LEGACY_TORCH = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # the first bytes of torch files before the zip format
+_OLD_PICKLES = 4  # of such a file: a magic number, a version, facts of the machine, and the tensors
 _WEIGHTS = ("state_dict", "model_state_dict", "model")  # keys of the weights in training checkpoints
 _ARRAY, _SCALAR = 1, 3  # flax's msgpack extension types
 
@@ -51,7 +55,8 @@ def read_tensors(file: str | Path, owner: str) -> dict[str, Tensor]:
     try:
         if path.suffix == ".safetensors":
             return _without_wrappers(read_safetensors(path))
-        tree = _read_tree(path)
+        with warnings.catch_warnings(action="ignore"):  # of torch, about a pickle that it refuses next
+            tree = _read_tree(path)
         if not isinstance(tree, Mapping):
             raise ValueError(f"expected a state dict of tensors, got a {type(tree).__name__}")
         weights = (tree[key] for key in _WEIGHTS if isinstance(tree.get(key), Mapping))
@@ -83,16 +88,38 @@ def _read_tree(path: Path) -> Any:
             check_expansion(path, path.stat().st_size, sum(info.file_size for info in archive.infolist()))
             constants = next((name for name in archive.namelist() if name.endswith("/constants.pkl")), None)
             if constants is not None:  # a state dict has none
-                return _unpickled(archive.open(constants.replace("constants.pkl", "data.pkl")), archive)
+                with archive.open(constants.replace("constants.pkl", "data.pkl")) as stream:
+                    return _unpickled(stream, archive)
     else:
         with path.open("rb") as stream:
             if stream.read(len(_LEGACY_TORCH)) != _LEGACY_TORCH:
-                stream.seek(0)
-                return _unpickled(stream)
-    return torch.load(path, map_location="cpu", weights_only=True)
+                # A file would take memory for as many bytes as an operation asks for, before it is read.
+                with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
+                    return _unpickled(content)
+    with path.open("rb") as stream:  # torch would leave a broken file open
+        if not zipfile.is_zipfile(path):
+            _check_sizes(stream, path.stat().st_size)
+        try:
+            return torch.load(stream, map_location="cpu", weights_only=True)
+        except (AssertionError, struct.error) as error:
+            raise ValueError(f"it is damaged: {reason_of(error)}") from error
 
 
-def _unpickled(stream: IO[bytes], archive: zipfile.ZipFile | None = None) -> Any:
+def _check_sizes(stream: IO[bytes], size: int) -> None:
+    """Raise ValueError for an old torch file with a number above its own size in bytes.
+
+    Torch takes memory for as many values before it reads them.
+    """
+    for pickled in range(_OLD_PICKLES):
+        for operation, argument, _ in pickletools.genops(stream):
+            if pickled < _OLD_PICKLES - 1 or not isinstance(argument, int):
+                continue
+            if argument > size and "PUT" not in operation.name and "GET" not in operation.name:
+                raise ValueError(f"it has the number {argument}; expected at most its size of {size} bytes")
+    stream.seek(0)
+
+
+def _unpickled(stream: Any, archive: zipfile.ZipFile | None = None) -> Any:
     """Load a pickle whose memo is not larger than its number of operations: Python makes a table of the memo's size."""
     for count, (operation, argument, _) in enumerate(pickletools.genops(stream)):
         if "PUT" in operation.name and isinstance(argument, int) and argument > count:
@@ -114,7 +141,7 @@ class _Unpickler(pickle.Unpickler):
     Any other name raises `UnpicklingError`.
     """
 
-    def __init__(self, stream: IO[bytes], archive: zipfile.ZipFile | None = None) -> None:
+    def __init__(self, stream: Any, archive: zipfile.ZipFile | None = None) -> None:
         super().__init__(stream, encoding="bytes")
         self.archive, self.root = archive, stream.name.rsplit("/", maxsplit=1)[0] if archive else ""
 

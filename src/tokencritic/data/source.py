@@ -19,7 +19,7 @@ Split = Literal["train", "test"]
 _LOOKED_AT = 16  # the number of images that are opened to find out whether a source has colour images
 _SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".jp2")
 _SPLITS = {"train": ("train",), "test": ("val", "validation", "valid", "test")}
-OWN_SAMPLE = re.compile(r"\d+(?:_class(\d+))?\.png")  # file names of `token-critic sample`
+OWN_SAMPLE = re.compile(r"[0-9]+(?:_class([0-9]{1,9}))?\.png")  # file names of `token-critic sample`
 
 
 class Source(ABC):

@@ -121,7 +121,7 @@ def _read(place: Path) -> tuple[dict[str, Any], list[tuple[Path, np.ndarray]]]:
         raise InputError(f"{place} has no {FACTS}; expected a folder that `tokenize` has completed")
     for file in (place / TOKENS, place / LABELS):
         with reading(file, "a whole .npy file"):
-            found.append((file, np.load(file, mmap_mode="r", allow_pickle=False)))
+            found.append((file, np.lib.format.open_memmap(file, mode="r")))
     return facts, found
 
 

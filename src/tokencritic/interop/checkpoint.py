@@ -74,6 +74,8 @@ class Checkpoint:
             raise InputError(f"{self.file}: {error}") from error
         origins = {name: origin_of(name, tuple(value.shape)) for name, value in model.state_dict().items()}
         expected = {name: shape for origin in origins.values() for name, shape in origin.shapes.items()}
+        if complex_ones := [name for name in expected if name in self.arrays and self.arrays[name].is_complex()]:
+            raise InputError(f"{self.file} has {complex_ones[0]} of complex numbers; expected real ones")
         if wrong := misfit(expected, self.arrays):
             raise InputError(f"{self.file} does not hold the arrays of a {kind.__name__} ({wrong})")
         tensors = {

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from tokencritic.contracts import Part
-from tokencritic.errors import InputError, check_at_most
+from tokencritic.errors import InputError, check_at_most, check_types
 from tokencritic.files import read_json, write_atomically
 from tokencritic.fingerprints import with_weights
 from tokencritic.foreign_weights import read_safetensors
@@ -24,6 +24,7 @@ from tokencritic.pretrained import place_of
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 _LISTED = 3  # names in an error message
+_REPEATED = ("layers", "blocks")  # fields, or ends of fields, that count layers with tensors of their own
 
 
 class SavedModel(nn.Module, Part, PyTorchModelHubMixin, license="apache-2.0", library_name="token-critic"):
@@ -59,8 +60,11 @@ class SavedModel(nn.Module, Part, PyTorchModelHubMixin, license="apache-2.0", li
         """
         place = pretrained_model_name_or_path
         config_file, file = (find_file(place, name, **hub_arguments) for name in (CONFIG, WEIGHTS))
-        model = cls.without_weights(_read_config(config_file, cls.Config))
-        weights = read_safetensors(file)
+        config, weights = _read_config(config_file, cls.Config), read_safetensors(file)
+        for name, count in vars(config).items():
+            if name.endswith(_REPEATED) and count > len(weights):  # before thousands of layers are made for nothing
+                raise InputError(f"{config_file}: {name} is {count}; {file} has only {len(weights)} tensors")
+        model = cls.without_weights(config)
         expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
         if wrong := misfit(expected, weights):
             raise InputError(f"{file} does not fit its {CONFIG} ({wrong})")
@@ -137,12 +141,7 @@ def find_file(place: str | Path, name: str, **hub_arguments: Any) -> Path:
 def _read_config(file: Path, config_type: type[Any]) -> Any:
     """Read a config from JSON. Raises InputError for unknown, missing or invalid values."""
     values = read_json(file)
-    kinds: dict[str, Any] = {field.name: field.type for field in dataclasses.fields(config_type)}
-    for name, value in values.items():
-        # Only numbers and booleans are checked.
-        allowed = {int: (int,), float: (int, float), bool: (bool,)}.get(kinds.get(name), (type(value),))
-        if type(value) not in allowed:  # not isinstance, because bool is a subclass of int
-            raise InputError(f"{file}: {name} is {value!r}; expected {kinds[name].__name__}")
+    check_types(values, config_type, f"{file}: ")
     try:
         check_at_most(**values)
         return config_type(**values)

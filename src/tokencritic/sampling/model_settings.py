@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from tokencritic.errors import InputError
-from tokencritic.files import read_json
+from tokencritic.files import check_fields, read_json
 from tokencritic.plan import check_window
 from tokencritic.sampling.samplers import SAMPLERS
-from tokencritic.sampling.settings import GUIDANCE, SamplingSettings
+from tokencritic.sampling.settings import GUIDANCE, SamplingSettings, settings_from
 
 REFINING: dict[str, Any] = {"steps": 9, "critic_window": (1.0, 0.0)}
 # Defaults that stay when a caller changes the sampler. The other settings suit only the sampler they were chosen for.
@@ -145,8 +145,9 @@ class ModelSettings:
         file = by_nfe[nearest]
         try:
             found = read_json(file)
-            return Tuned(SamplingSettings(**found["best"]), nearest, dict(found["models"]))
-        except (KeyError, TypeError, ValueError) as error:
+            check_fields(file, found, {"best": dict, "models": dict})
+            return Tuned(settings_from(found["best"]), nearest, found["models"])
+        except InputError as error:
             raise InputError(f"{file} is not a tuning file: {error}") from error
 
 

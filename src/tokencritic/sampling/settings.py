@@ -7,7 +7,7 @@ from functools import lru_cache
 from numbers import Integral
 from typing import Any, Literal, NamedTuple, get_args
 
-from tokencritic.errors import InputError, check_at_most
+from tokencritic.errors import InputError, check_at_most, check_types
 from tokencritic.plan import Plan, Step, check_window, in_window
 from tokencritic.sampling.samplers import SAMPLERS, Sampler
 from tokencritic.schedules import SCHEDULES, Guidance, GuidanceSchedule, find_schedule
@@ -177,6 +177,16 @@ class SamplingSettings:
     def with_random_remasking(self) -> "SamplingSettings":
         """Return the same settings with random re-masking, the control, instead of the critic."""
         return dataclasses.replace(self, sampler="random-remask", selection_noise=None, noise_kind="uniform")
+
+
+def settings_from(values: Any) -> SamplingSettings:
+    """Return the settings of a JSON value. Raises InputError for unknown names and for values of other types."""
+    if not isinstance(values, dict):
+        raise InputError(f"settings are {values!r:.60}; expected an object of settings")
+    if unknown := sorted(values.keys() - {field.name for field in dataclasses.fields(SamplingSettings)}):
+        raise InputError(f"unknown setting {unknown[0]!r:.60}")
+    check_types(values, SamplingSettings)
+    return SamplingSettings(**values)
 
 
 class Evaluations(NamedTuple):

@@ -1,12 +1,14 @@
 """What the page's controls show: the model, its samplers with their settings, the bounds, and what was measured offline."""
 
 import dataclasses
+from pathlib import Path
 from typing import Any, get_args
 
-from tokencritic.files import read_json
+from tokencritic.errors import InputError
+from tokencritic.files import check_fields, read_json
 from tokencritic.pipeline import TokenCriticPipeline
 from tokencritic.sampling.samplers import SAMPLERS, Sampler
-from tokencritic.sampling.settings import GUIDANCE, NoiseKind, RejectBy, SamplingSettings
+from tokencritic.sampling.settings import GUIDANCE, NoiseKind, RejectBy, SamplingSettings, settings_from
 from tokencritic.schedules import SCHEDULES, GuidanceSchedule
 from tokencritic.studio.service import Service
 from tokencritic.tokenizers.regions import place_grid
@@ -137,12 +139,26 @@ def offline_fid(service: Service, settings: SamplingSettings) -> dict[int, float
     wanted, sampler = settings.in_effect(has_critic), settings.row(has_critic).name
     for file in [] if folder is None else sorted(folder.glob(f"tuning-{sampler}-*.json")):
         told = read_json(file)
+        check_fields(file, told, {"models": dict, "trials": list})
         if told["models"].items() <= service.identities.items():
             for trial in told["trials"]:
-                # A setting that a file does not name is at its default, for instance one that is newer than the file.
-                if SamplingSettings(**_plain(trial["settings"])).in_effect(has_critic) == wanted:
-                    found |= {int(count): fid for count, fid in trial["fid"].items()}
+                settings, fids = _trial(file, trial)
+                if settings.in_effect(has_critic) == wanted:
+                    found |= fids
     return found
+
+
+def _trial(file: Path, trial: Any) -> tuple[SamplingSettings, dict[int, float]]:
+    """The settings of a trial, and its FID by the number of images."""
+    if not isinstance(trial, dict):
+        raise InputError(f"{file}: a trial is {trial!r:.60}; expected an object")
+    check_fields(file, trial, {"settings": dict, "fid": dict})
+    fids = trial["fid"]
+    if not all(count.isdecimal() and isinstance(fid, float | None) for count, fid in fids.items()):
+        raise InputError(f"{file}: fid is {fids!r:.60}; expected numbers by the number of images")
+    # A setting that a file does not name is at its default, for instance one that is newer than the file; None stands for
+    # the settings that a sampler does not have.
+    return settings_from(_plain(trial["settings"])), {int(count): fid for count, fid in fids.items() if fid is not None}
 
 
 def _plain(values: dict[str, Any]) -> dict[str, Any]:

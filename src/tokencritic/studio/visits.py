@@ -16,6 +16,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from tokencritic.data.npz import arrays_of
+from tokencritic.data.source import check_arrays
 from tokencritic.errors import InputError
 from tokencritic.image_forms import to_images, to_pil
 from tokencritic.pipeline import TokenCriticPipeline
@@ -175,6 +176,7 @@ def sample_pictures(pipe: TokenCriticPipeline) -> list[Image.Image]:
         if "arr_0" not in arrays:  # statistics alone
             return []
         images = arrays["arr_0"]
+        check_arrays(file, images.dtype, images.shape, arrays.get("arr_1"))
         labels = arrays["arr_1"].tolist() if "arr_1" in arrays else list(range(len(images)))  # each its own
     first = [labels.index(label) for label in sorted(set(labels))[:_MOST_SAMPLES]]
     pixels = to_images(images[first], pipe.tokenizer.image_size, pipe.tokenizer.channels)

@@ -24,7 +24,7 @@ from PIL import Image
 from torch import Tensor
 
 from tokencritic.distribution import Ranks, fill
-from tokencritic.errors import InputError
+from tokencritic.errors import InputError, check_at_least
 from tokencritic.files import check_fields, read_json, reading, write_atomically
 from tokencritic.models.saved import write_model
 from tokencritic.pictures.grids import save
@@ -119,7 +119,11 @@ def _verified(path: Path) -> dict[str, Any]:
     with reading(path, "as it was written"):
         if notes.pop("digest") != _digest(path / STATE, notes):
             raise ValueError("the digest differs")
-    check_fields(path / NOTES, notes, {"step": int, "facts": dict, "log_size": int, "first_losses": list})
+    kinds = {"step": int, "facts": dict, "log_size": int, "first_losses": list, "seconds": float}
+    check_fields(path / NOTES, notes, kinds)
+    check_at_least(0, **{name: notes[name] for name in ("step", "log_size", "seconds")})
+    if not all(isinstance(loss, float) for loss in notes["first_losses"]):
+        raise InputError(f"{path / NOTES}: first_losses is {notes['first_losses']!r:.60}; expected numbers")
     return notes
 
 
@@ -222,8 +226,11 @@ class RunFolder:
         if not self.ranks.first:
             return
         known = {name: finite(value) for name, value in numbers.items()}
-        with self._log.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"kind": kind, "step": step, **known}) + "\n")
+        try:
+            with self._log.open("a", encoding="utf-8") as file:
+                file.write(json.dumps({"kind": kind, "step": step, **known}) + "\n")
+        except OSError as error:  # a full disk
+            raise InputError(f"{self._log} could not be written: {error.strerror or error}") from error
         if self._writer is not None:
             for name, value in numbers.items():
                 self._writer.add_scalar(f"{kind}/{name}", value, step)
