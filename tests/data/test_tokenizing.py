@@ -133,6 +133,32 @@ def content(folder: Path) -> dict[str, bytes]:
     return {name: (folder / name).read_bytes() for name in FILES}
 
 
+def test_a_folder_is_written_by_one_run_at_a_time(tmp_path: Path) -> None:
+    """The second one is refused while the first one works, and leaves nothing."""
+    out, refused = tmp_path / "out", []
+
+    class Meanwhile(Patches):
+        def encode(self, images: Tensor) -> Tensor:
+            if not refused:
+                refused.append(attempt(lambda: run(out)))
+            return super().encode(images)
+
+    run(out, tokenizer=Meanwhile())
+    assert "out is in use by another run" in str(refused[0])
+    whole = content(out)
+    run(out)  # finished: nothing is left to do
+    assert content(out) == whole
+
+
+def test_what_is_refused_leaves_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="seed is"):
+        run(tmp_path / "out", seed=2**70)
+    run(tmp_path / "out")
+    with pytest.raises(InputError, match="different seed"):
+        run(tmp_path / "out", seed=1)
+    assert content(tmp_path / "out")
+
+
 def test_tokens_are_those_of_the_tokenizer(tmp_path: Path) -> None:
     source = array_source()
     data = run(tmp_path, source, preprocess=Preprocess(8, 1), crops_per_image=1)

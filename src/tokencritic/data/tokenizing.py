@@ -5,10 +5,12 @@ makes those of its chunks that do not exist yet. When all ranks have finished, t
 """
 
 import dataclasses
+import fcntl
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -69,14 +71,17 @@ class TokenizeJob:
         ranks: the processes that share the work and the folder.
         progress: whether to show a progress bar.
         """
-        if ranks.told_by_first(self._prepare):
-            mine = ranks.share(len(self.chunks))
-            missing = [number for number in mine if not read_sealed(self._file(number))]
-            total, left = (sum(len(self.chunks[number][1]) for number in some) for some in (mine, missing))
-            with Progress(total, "tokenizing", "images", done=total - left, shown=progress and ranks.first) as shown:
-                self._make(missing, shown)
-            ranks.wait()
-            ranks.told_by_first(self._join)
+        with ExitStack() as stack:
+            ranks.told_by_first(lambda: stack.enter_context(self._claimed()))
+            if ranks.told_by_first(self._prepare):
+                mine = ranks.share(len(self.chunks))
+                missing = [number for number in mine if not read_sealed(self._file(number))]
+                total, left = (sum(len(self.chunks[number][1]) for number in some) for some in (mine, missing))
+                shown = progress and ranks.first
+                with Progress(total, "tokenizing", "images", done=total - left, shown=shown) as progressing:
+                    self._make(missing, progressing)
+                ranks.wait()
+                ranks.told_by_first(self._join)
         return TokenArrays.open(self.out)
 
     @cached_property
@@ -100,6 +105,29 @@ class TokenizeJob:
             "source": self.source.describe(),
             "class_names": list(self.source.class_names),
         }
+
+    @contextmanager
+    def _claimed(self) -> Iterator[None]:
+        """A context in which no other run writes to the folder. Raises InputError if another one does."""
+        chunks, new = self.out / CHUNKS, not self.out.exists()
+        lock = chunks / ".lock"
+        with ExitStack() as stack:
+            try:
+                chunks.mkdir(parents=True, exist_ok=True)
+                fcntl.flock(stack.enter_context(lock.open("w")), fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except (BlockingIOError, FileNotFoundError) as error:  # the second: the other run has just ended
+                expected = "wait for it, or choose another folder"
+                raise InputError(f"{self.out} is in use by another run; {expected}") from error
+            except OSError as error:
+                raise InputError(f"{chunks} cannot be written: {error.strerror or error}") from error
+            try:
+                yield
+            finally:  # chunks of an interrupted run stay
+                with suppress(OSError):
+                    if {path.name for path in chunks.iterdir()} <= {lock.name}:
+                        shutil.rmtree(chunks)
+                    if new:
+                        self.out.rmdir()
 
     def _prepare(self) -> bool:
         """Return whether work is left. Raises InputError if the folder has tokens with other settings."""
