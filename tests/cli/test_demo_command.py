@@ -34,11 +34,16 @@ def save(folder, *parts):
 def test_the_demo_writes_its_pictures_and_compares_at_equal_nfe(parts, tmp_path, capsys):
     save(tmp_path / "model", *parts)
     assert main(["demo", str(tmp_path / "model"), "--rows", "2", "--out", str(tmp_path / "out")]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    out, said = capsys.readouterr()
+    lines = out.splitlines()
     nfe = {name.strip(): int(count) for name, count, *_ in (line.strip("|").split("|") for line in lines[2:5])}
     assert list(nfe) == ["MaskGIT", "Token-Critic", "MaskGIT, refined"]
     assert nfe["MaskGIT"] <= nfe["Token-Critic"] == SamplingSettings(steps=3).nfe(4)
     assert nfe["MaskGIT, refined"] > nfe["MaskGIT"]
+    stages = [f"loading {tmp_path / 'model'}", "MaskGIT: ", "Token-Critic: ", "MaskGIT, refined: ", "drawing"]
+    place = 0
+    for stage in stages:  # in this order
+        place = said.index(stage, place) + 1
     for name in ("samples.png", "steps.gif", "refined.png"):
         assert name in lines[-1]
         with Image.open(tmp_path / "out" / name) as picture:

@@ -54,7 +54,7 @@ class _HelpFormatter(DefaultHelpFormatter):
         text = action.help or ""
         nothing = action.default is None or action.default is False or action.default in ("==SUPPRESS==", [])
         told = "default" in text or action.required or nothing
-        return text if told else f"{text} (default: %(default)s)".strip()
+        return text if told else f"{text} (default: %(default)s)"
 
 
 def make_parser(command: str, description: str, usage: str = "[OPTIONS]", **options: Any) -> ArgumentParser:
@@ -187,7 +187,7 @@ def field_help(kind: type) -> dict[str, str]:
 def add_model(parser: Any, **options: Any) -> None:
     """The model, and a critic to use with it. options: of the argument that names the model."""
     parser.add_argument("model", **{"help": MODEL_HELP, **options})
-    text = "a run, a model folder or Hub id, or the folder of a critic alone: its critic is used instead of the model's"
+    text = "a run, a model folder or Hub id, or the folder of a critic alone: its critic is used; by default the model's own"
     parser.add_argument("--critic", metavar="RUN", help=text)
 
 

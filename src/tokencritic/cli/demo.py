@@ -2,9 +2,11 @@
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from jsonargparse import Namespace
 
 from tokencritic.cli.arguments import MODEL_HELP, add_model, add_work, check_positive, load_model, make_parser, parse
 from tokencritic.cli.outputs import check_folder
@@ -12,6 +14,7 @@ from tokencritic.errors import InputError
 from tokencritic.pretrained import place_of
 
 if TYPE_CHECKING:
+    import numpy as np
     from torch import Tensor
 
     from tokencritic.pipeline import TokenCriticPipeline
@@ -21,23 +24,10 @@ _SHOWN = 6  # images in the animation and in the refinement
 
 
 def main(arguments: list[str]) -> None:
-    parser = make_parser(
-        "demo",
-        "Sample with MaskGIT and with a critic, from the same seeds and at the same cost. Show how the images form, "
-        "and refine MaskGIT's images. Takes less than a minute.",
-        "[MODEL] [OPTIONS]",
-    )
-    add_model(parser, nargs="?", default="fashion-mnist", help=f"{MODEL_HELP}; it needs a critic")
-    parser.add_argument("--rows", type=int, default=4, help="images per class to show")
-    parser.add_argument("--num", type=int, default=400, metavar="N", help="images per sampler to classify")
-    add_work(parser, "out/demo")
-    given = parse(parser, arguments)
-    check_positive(given, "rows", "num", "batch_size")
-    check_folder("--out", given.out)
+    given = _parse(arguments)
 
     import numpy as np
 
-    from tokencritic.evaluation.report import table
     from tokencritic.pictures.grids import save
     from tokencritic.pictures.steps import before_and_after, run_of, samples_compared, write_steps
     from tokencritic.pipeline import Given
@@ -61,14 +51,14 @@ def main(arguments: list[str]) -> None:
     settings |= {refined: pipe.sampling.for_refinement(candidates=1)}
     tokens, traces, spent = {}, {name: Trace(_SHOWN) for name in settings}, {}
     for name, chosen in settings.items():
-        print(f"{name}: {count} images", file=sys.stderr, flush=True)
         start, began = Given(tokens[baseline]) if name == refined else None, time.perf_counter()
         hooks = {"batch_size": given.batch_size, "on_step": traces[name]}
-        tokens[name] = pipe.sample_tokens(labels, seeds, chosen, start, **hooks)
+        tokens[name] = _shown(name, count, pipe.token_batches(labels, seeds, chosen, start, **hooks))
         ratio, milliseconds = start and start.ratio, 1000 * (time.perf_counter() - began) / count
         spent[name] = np.array([pipe.nfe(chosen, ratio), pipe.cost(chosen, ratio), milliseconds])
     spent[refined] += spent[baseline]
 
+    _tell("drawing samples.png, steps.gif and refined.png")
     sheet = {name: tokens[name][:shown] for name in settings if name != refined}
     notes = ["{:.0f} NFE, cost {:.1f}".format(*spent[name][:2]) for name in sheet]
     above = pipe.names(classes) or [""] * columns
@@ -78,7 +68,44 @@ def main(arguments: list[str]) -> None:
     judged = traces[refined], pipe.tokenizer, names, settings[refined].probabilities
     save(before_and_after(*judged), folder / "refined.png")
 
-    header, rows = ["", "NFE", "cost", "ms/image"], [[name, *map("{:.3g}".format, spent[name])] for name in settings]
+    _tell("measuring")
+    print(_table(pipe, tokens, spent, labels, distance))
+    print(f"wrote samples.png, steps.gif and refined.png to {folder}")
+
+
+def _parse(arguments: list[str]) -> Namespace:
+    parser = make_parser(
+        "demo",
+        "Sample with MaskGIT and with a critic, from the same seeds and at the same cost. Show how the images form, "
+        "and refine MaskGIT's images. Takes less than a minute.",
+        "[MODEL] [OPTIONS]",
+    )
+    add_model(parser, nargs="?", default="fashion-mnist", help=f"{MODEL_HELP}; it needs a critic")
+    parser.add_argument("--rows", type=int, default=4, help="images per class to show")
+    parser.add_argument("--num", type=int, default=400, metavar="N", help="images per sampler to classify")
+    add_work(parser, "out/demo")
+    given = parse(parser, arguments)
+    check_positive(given, "rows", "num", "batch_size")
+    check_folder("--out", given.out)
+    if (
+        Path(place_of(given.model)) / "pipeline.json"
+    ).is_file():  # else the next line may say that there is no such model
+        _tell(f"loading {given.model}")
+    return given
+
+
+def _table(
+    pipe: "TokenCriticPipeline",
+    tokens: "Mapping[str, Tensor]",
+    spent: "Mapping[str, np.ndarray]",
+    labels: "Tensor | None",
+    distance: "Callable[[Tensor], float] | None",
+) -> str:
+    """What each sampler spent on an image, and how good its images are. distance: from tokens to the FID, if known."""
+    from tokencritic.evaluation.report import table
+
+    count = len(next(iter(tokens.values())))
+    header, rows = ["", "NFE", "cost", "ms/image"], [[name, *map("{:.3g}".format, spent[name])] for name in tokens]
     if pipe.classifier is not None and labels is not None:
         header.append(f"right class of {count}")
         for row in rows:
@@ -87,8 +114,27 @@ def main(arguments: list[str]) -> None:
         header.append(f"FID of {count}")
         for row in rows:
             row.append(f"{distance(tokens[row[0]]):.3f}")
-    print(table(header, rows))
-    print(f"wrote samples.png, steps.gif and refined.png to {folder}")
+    return table(header, rows)
+
+
+def _tell(stage: str) -> None:
+    """Say what the demo is doing, from its first second."""
+    print(stage, file=sys.stderr, flush=True)
+
+
+def _shown(name: str, count: int, batches: "Iterable[Tensor]") -> "Tensor":
+    """All batches as one, with their progress."""
+    import torch
+
+    from tokencritic.progress import Progress
+
+    _tell(f"{name}: {count} images")
+    made = []
+    with Progress(count, name, "images") as progress:
+        for batch in batches:
+            made.append(batch)
+            progress.advance(len(batch))
+    return torch.cat(made)
 
 
 def _distance(model: str, pipe: "TokenCriticPipeline", count: int) -> "Callable[[Tensor], float] | None":

@@ -40,7 +40,9 @@ def add_meter(parser: ArgumentParser) -> None:
     text = "a data set; an .npz of images, mu and sigma, or both; or a model that includes images, by default MODEL"
     group.add_argument("--reference", metavar="DATA", help=text)
     group.add_argument("--split", choices=["train", "test"], default="train", help="split of the reference data set")
-    group.add_argument("--reference_num", type=int, metavar="N", help="use only N reference images, evenly spaced")
+    group.add_argument(
+        "--reference_num", type=int, metavar="N", help="N reference images, evenly spaced; by default all"
+    )
     text = "the FID Inception, or the model's classifier, which is the default for a reference included in a model"
     group.add_argument("--features", choices=["inception", "classifier"], help=text)
     group.add_argument("--inception", metavar="FILE", help="weights of the FID Inception; downloaded by default")

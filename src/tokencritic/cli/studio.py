@@ -19,9 +19,10 @@ def main(arguments: list[str]) -> None:
         "--host", default="127.0.0.1", help="the address to listen on; others than this machine's need --token"
     )
     parser.add_argument("--port", type=int, default=7860, help="0 takes any that is free")
-    parser.add_argument("--token", help=f"what visitors must bring; also read from {_TOKEN}, where no one sees it")
+    text = f"what visitors must bring; by default that of {_TOKEN}, where no one sees it, or none"
+    parser.add_argument("--token", help=text)
     parser.add_argument("--open", action="store_true", help="open the page in a browser")
-    parser.add_argument("--most_images", type=int, default=64, help="of one run")
+    parser.add_argument("--most_images", type=int, default=64, help="images of one run")
     parser.add_argument(
         "--most_waiting", type=int, default=8, help="runs that wait for their turn; more are told to come later"
     )

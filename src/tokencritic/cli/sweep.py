@@ -64,13 +64,19 @@ def _parse(arguments: list[str]) -> Namespace:
     group = parser.add_argument_group("model and settings")
     add_model(group)
     usual = ["critic", "confidence"]
-    group.add_argument("--samplers", nargs="+", choices=tuple(SAMPLERS), default=usual, metavar="NAME")
-    group.add_argument("--steps", nargs="+", default=[], metavar="T")
-    group.add_argument("--temperatures", nargs="+", default=[], metavar="T|START:END")
-    group.add_argument("--noises", nargs="+", default=[], metavar="K", help="selection noise")
-    group.add_argument("--guidances", nargs="+", default=[], metavar="W")
-    group.add_argument("--candidates", nargs="+", default=[], metavar="N", help="candidates per image for rejection")
-    group.add_argument("--reject_by", choices=["classifier", "critic"], default="classifier")
+    text = f"samplers to evaluate, of {', '.join(SAMPLERS)}; by default {' and '.join(usual)}"
+    group.add_argument("--samplers", nargs="+", choices=tuple(SAMPLERS), default=usual, metavar="NAME", help=text)
+    axes = {
+        "--steps": ("T", "numbers of steps"),
+        "--temperatures": ("T|START:END", "sampling temperatures"),
+        "--noises": ("K", "scales of the selection noise"),
+        "--guidances": ("W", "scales of classifier-free guidance"),
+        "--candidates": ("N", "candidates per image for rejection"),
+    }
+    for flag, (letter, text) in axes.items():
+        group.add_argument(flag, nargs="+", default=[], metavar=letter, help=f"{text}; by default the sampler's own")
+    text = "with several candidates: what chooses among them"
+    group.add_argument("--reject_by", choices=["classifier", "critic"], default="classifier", help=text)
     group.add_argument("--out", default="out/sweep", metavar="FOLDER", help="the folder to write")
     add_measuring(parser, num=5000)
     given = parse(parser, arguments)

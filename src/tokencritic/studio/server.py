@@ -59,8 +59,9 @@ def serve(
 
             service = Service(load(), model, limits)
             closing.callback(service.close)
+            print("the model is loaded; preparing the page", flush=True)
             routes = [*Api(service).routes(), *Visits(service).routes()]
-            print("the model is loaded", flush=True)
+            print("the page is ready", flush=True)
             return Router(routes)
 
         opening = Opening()
