@@ -38,6 +38,21 @@ def test_a_closed_pipe_ends_a_command_in_silence():
     assert done.stdout == "141\n"
 
 
+def test_a_closed_pipe_ends_a_command_with_work_in_silence(model, tmp_path):
+    """The folder of a run stays as it was: the same command resumes."""
+    short = "--model.width 16 --model.layers 1 --model.heads 2 --model.mlp_width 16 --training.batch_size 4 --steps 2"
+    commands = [
+        f"sample {model} --num 1 --out {tmp_path}/samples",
+        f"train generator fashion-mnist --data fashion-mnist --run {tmp_path}/run --device cpu {short}",
+        "train generator fashion-mnist --print_config",
+    ]
+    ends = "; ".join(f"{COMMAND} {command} 2> {tmp_path}/err | true; echo ${{PIPESTATUS[0]}}" for command in commands)
+    script = f"{ends}; cat {tmp_path}/err"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "141\n" * len(commands)
+    assert (tmp_path / "run/checkpoints/000000002").is_dir()
+
+
 def test_terminal_codes_in_an_error_are_escaped():
     done = run("train", "tokenizer", "fashion-mnist", "--data", "absent", "--run", "/dev/null/\x1b[31m\n")
     assert done.returncode == 2

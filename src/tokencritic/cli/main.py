@@ -4,10 +4,12 @@ import ctypes
 import importlib
 import os
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from types import ModuleType
 
 from tokencritic import __version__
-from tokencritic.errors import InputError
+from tokencritic.cli.terminal import Escaped
+from tokencritic.errors import InputError, one_line
 
 # command -> summary. Each command is a module of this package with the same name and `main(arguments) -> None`.
 COMMANDS: dict[str, str] = {
@@ -57,10 +59,15 @@ def main(arguments: list[str] | None = None) -> int:
     if command not in COMMANDS:
         print(f"token-critic: unknown command {command!r}; `token-critic --help` lists them", file=sys.stderr)
         return 2
+    with redirect_stdout(Escaped(sys.stdout)), redirect_stderr(Escaped(sys.stderr, "\r")):
+        return _run_command(command, rest)
+
+
+def _run_command(command: str, arguments: list[str]) -> int:
     try:
-        load_command(command).main(rest)
+        load_command(command).main(arguments)
     except InputError as error:
-        print(f"token-critic {command}: {_escaped(str(error))}", file=sys.stderr)
+        print(f"token-critic {command}: {one_line(str(error))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:  # training catches it and saves
         print(f"token-critic {command}: interrupted", file=sys.stderr)
@@ -69,14 +76,9 @@ def main(arguments: list[str] | None = None) -> int:
         raise
     except OSError as error:  # a file where a folder should be, a full disk, no permission
         what = f"{error.filename or 'a file'}: {error.strerror or error}"
-        print(f"token-critic {command}: {_escaped(what)}", file=sys.stderr)
+        print(f"token-critic {command}: {one_line(what)}", file=sys.stderr)
         return 2
     return 0
-
-
-def _escaped(text: str) -> str:
-    """Escape line breaks and terminal codes, so that file names and other input cannot control the terminal."""
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 
 def load_command(command: str) -> ModuleType:

@@ -5,6 +5,7 @@ from pathlib import Path
 from tokencritic.cli.arguments import add_machine, check_device, make_parser, parse
 from tokencritic.cli.factories import is_factory, pipeline_of
 from tokencritic.cli.outputs import check_folder
+from tokencritic.errors import one_line
 
 
 def main(arguments: list[str]) -> None:
@@ -19,7 +20,7 @@ def main(arguments: list[str]) -> None:
         "data", help="a folder of class folders or of images, idx files, CIFAR-10 in any form, or an .npz"
     )
     parser.add_argument("--out", required=True, help="the folder to write")
-    parser.add_argument("--split", choices=["train", "test"], default="train")
+    parser.add_argument("--split", choices=["train", "test"], default="train", help="split of the data set")
     parser.add_argument("--crop", choices=["center", "random"], default="center", help="random: RandomResizedCrop")
     parser.add_argument("--flip", action="store_true", help="flip each image with probability 1/2")
     parser.add_argument("--crops_per_image", type=int, default=1, help="rows per image, each of another crop")
@@ -49,7 +50,7 @@ def main(arguments: list[str]) -> None:
         if not ranks.first:
             return
     for name, reason in arrays.facts["corrupt"].items():
-        print(f"skipped {name}: {reason}")
+        print(f"skipped {one_line(name)}: {one_line(reason)}")
     classes = f"{len(arrays.class_names)} classes" if arrays.class_names else "without classes"
     about = f"{len(arrays)} images of {arrays.tokens.shape[1]} tokens, {classes}"
     print(f"wrote {given.out}: {about}")

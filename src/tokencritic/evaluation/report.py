@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tokencritic.errors import one_line
 from tokencritic.evaluation.evaluate import METRICS
 from tokencritic.evaluation.metrics import MetricValue
 from tokencritic.files import known, write_text
@@ -38,7 +39,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
 
 def _cell(value: Any) -> str:
     if not isinstance(value, float):
-        return str(value)
+        return one_line(str(value))
     return "-" if math.isnan(value) else f"{value:.3f}"
 
 
