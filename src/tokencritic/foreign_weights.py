@@ -13,7 +13,7 @@ import warnings
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import msgpack
 import numpy as np
@@ -26,7 +26,7 @@ from tokencritic.errors import InputError, check_expansion
 from tokencritic.files import BROKEN, reading, reason_of
 
 _LEGACY_TORCH = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # the first bytes of torch files before the zip format
-_OLD_PICKLES = 4  # of such a file: a magic number, a version, facts of the machine, and the tensors
+_OLD_HEAD, _OLD_PICKLES = 3, 5  # pickles of such a file: magic number, version, the machine; the tensors and their keys
 _WEIGHTS = ("state_dict", "model_state_dict", "model")  # keys of the weights in training checkpoints
 _ARRAY, _SCALAR = 1, 3  # flax's msgpack extension types
 
@@ -91,32 +91,29 @@ def _read_tree(path: Path) -> Any:
                 with archive.open(constants.replace("constants.pkl", "data.pkl")) as stream:
                     return _unpickled(stream, archive)
     else:
-        with path.open("rb") as stream:
-            if stream.read(len(_LEGACY_TORCH)) != _LEGACY_TORCH:
-                # A file would take memory for as many bytes as an operation asks for, before it is read.
-                with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
-                    return _unpickled(content)
+        # Of a file, a pickle's operation would take memory for as many bytes as it asks for, before they are read.
+        with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            if content[: len(_LEGACY_TORCH)] != _LEGACY_TORCH:
+                return _unpickled(content)
+            _check_sizes(content)
     with path.open("rb") as stream:  # torch would leave a broken file open
-        if not zipfile.is_zipfile(path):
-            _check_sizes(stream, path.stat().st_size)
         try:
             return torch.load(stream, map_location="cpu", weights_only=True)
         except (AssertionError, struct.error) as error:
             raise ValueError(f"it is damaged: {reason_of(error)}") from error
 
 
-def _check_sizes(stream: IO[bytes], size: int) -> None:
+def _check_sizes(content: Any) -> None:
     """Raise ValueError for an old torch file with a number above its own size in bytes.
 
     Torch takes memory for as many values before it reads them.
     """
     for pickled in range(_OLD_PICKLES):
-        for operation, argument, _ in pickletools.genops(stream):
-            if pickled < _OLD_PICKLES - 1 or not isinstance(argument, int):
+        for operation, argument, _ in pickletools.genops(content):
+            if pickled < _OLD_HEAD or not isinstance(argument, int):
                 continue
-            if argument > size and "PUT" not in operation.name and "GET" not in operation.name:
-                raise ValueError(f"it has the number {argument}; expected at most its size of {size} bytes")
-    stream.seek(0)
+            if argument > len(content) and "PUT" not in operation.name and "GET" not in operation.name:
+                raise ValueError(f"it has the number {argument}; expected at most {len(content)}, its bytes")
 
 
 def _unpickled(stream: Any, archive: zipfile.ZipFile | None = None) -> Any:
