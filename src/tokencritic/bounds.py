@@ -22,10 +22,14 @@ MOST: dict[str, int] = {
     ),
     "mlp_width": 2**18,
     **dict.fromkeys(("bits_per_part", "splits"), 32),
-    **dict.fromkeys(("steps", "candidates", "nfe", "crops_per_image", "seed_sets", "resamples"), 10**4),
-    **dict.fromkeys(("num", "num_images_per_label", "reference_num", "rows", "first"), 2 * 10**6),
+    **dict.fromkeys(("steps", "candidates", "crops_per_image", "seed_sets", "resamples"), 10**4),
+    **dict.fromkeys(("nfe", "cost"), 1000),
+    **dict.fromkeys(("num", "num_images_per_label", "reference_num", "first"), 2 * 10**6),
     **dict.fromkeys(("batch_size", "accumulation", "ranks", "fills"), 2**16),
     "budget": 10**9,
-    "workers": 1024,
+    **dict.fromkeys(("rows", "workers", "most_images"), 1024),
+    "most_waiting": 10**4,
 }
 TRAINING_STEPS = 10**9
+SETTINGS = 10**4  # of a sweep
+TRIALS = 10**4  # of a tuning, all of equally many images

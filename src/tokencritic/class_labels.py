@@ -8,6 +8,7 @@ from numbers import Integral
 import torch
 from torch import Tensor
 
+from tokencritic.bounds import DIGITS
 from tokencritic.errors import InputError
 
 ClassLabels = int | str | Sequence[int | str]
@@ -66,6 +67,7 @@ class Classes:
                 some = ", ".join(self.names[:10]) or "none: give numbers"
                 raise InputError(f"{called} holds {label!r}; the model's class names are {some}")
             return matches[0]
-        if not isinstance(label, Integral | str) or not 0 <= int(label) < self.count:
+        known = isinstance(label, Integral | str) and len(str(label)) <= DIGITS
+        if not known or not 0 <= int(label) < self.count:
             raise InputError(f"{called} holds {label}; expected 0 to {self.count - 1}, or a class name")
         return int(label)

@@ -1,6 +1,5 @@
 """The device that networks run on: which there are, which one a command takes, and how it is made ready."""
 
-import os
 from typing import Any
 
 import torch
@@ -8,6 +7,8 @@ from torch import nn
 
 from tokencritic.contracts import MaskedGenerator, Trunk
 from tokencritic.errors import InputError
+from tokencritic.files import reason_of
+from tokencritic.launch import read_launch
 
 AUTO = "auto"
 
@@ -25,15 +26,15 @@ def choose_device(name: str = AUTO, training: bool = False) -> str:
     if training and name.startswith("mps"):
         raise InputError(f"--device is {name}, which has no float64, and training needs it; choose auto, cpu or cuda")
     # Each process of torchrun tries its own GPU; all trying the first one would leave their contexts in its memory.
-    tried = f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if name == "cuda" else name
+    tried = f"cuda:{read_launch().local_rank}" if name == "cuda" else name
     try:
         if torch.empty(0, device=tried).is_meta:
             raise InputError("--device is meta, whose tensors hold no values; choose auto, cpu, cuda or mps")
         if name == "cuda":
             torch.cuda.set_device(tried)  # from here on the plain name means it too
     except (RuntimeError, AssertionError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise InputError(f"--device is {name}, which cannot be used here: {reason}") from error
+        reason = reason_of(error).partition(". ")[0]  # torch goes on with all that the operator knows
+        raise InputError(f"--device is {name!r}, which cannot be used here: {reason}") from error
     if name.startswith("cuda"):
         torch.set_float32_matmul_precision("high")
     return name

@@ -1,6 +1,5 @@
 """Distributed work: the ranks of a run, how they agree, and how a model is distributed over them."""
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from tokencritic.contracts import Trunk
 from tokencritic.errors import InputError
+from tokencritic.launch import read_launch
 
 T = TypeVar("T")
 _PATIENCE = timedelta(hours=6)  # other ranks wait while the first one computes metrics or hashes a checkpoint
@@ -93,33 +93,20 @@ ALONE = Ranks(0, 1, torch.device("cpu"))
 @contextmanager
 def joined(device: str = "cpu") -> Iterator[Ranks]:
     """A context with the ranks of a `torchrun`, or with one rank. Each process of a machine uses its own GPU."""
-    size = _environ("WORLD_SIZE", 1, 1)
-    if (rank := _environ("RANK", 0, 0)) >= size:
-        raise InputError(f"RANK is {rank} in the environment; expected less than WORLD_SIZE, {size}")
+    rank, size, local_rank = read_launch()
     place = torch.device(device)
     if place.type == "cuda" and place.index is None:
-        place = torch.device("cuda", _environ("LOCAL_RANK", 0, 0))
+        place = torch.device("cuda", local_rank)
         torch.cuda.set_device(place)
     if size > 1:
         # Ranks exchange decisions on the CPU and gradients on the device.
         backend = "cpu:gloo,cuda:nccl" if place.type == "cuda" else "gloo"
-        try:
-            dist.init_process_group(backend, timeout=_PATIENCE)
-        except ValueError as error:  # a variable is missing
-            raise InputError(f"WORLD_SIZE is {size} in the environment, but {error}; use torchrun") from error
+        dist.init_process_group(backend, timeout=_PATIENCE)
     try:
         yield Ranks(rank, size, place)
     finally:
         if size > 1:
             dist.destroy_process_group()
-
-
-def _environ(name: str, usual: int, least: int) -> int:
-    """Return an integer that torchrun sets."""
-    text = os.environ.get(name, str(usual))
-    if not (text.isascii() and text.isdigit() and int(text[:9]) >= least):
-        raise InputError(f"{name} is {text!r:.60} in the environment; expected an integer of at least {least}")
-    return int(text)
 
 
 def send(tensor: Tensor, device: torch.device) -> Tensor:

@@ -74,6 +74,12 @@ def _fits(value: Any, hint: Any) -> bool:
     return hint is Any or isinstance(value, hint)
 
 
+def check_seed(seed: int, name: str = "seed", count: int = 1) -> None:
+    """Raise InputError unless the seeds from `seed` on, as many as `count`, lie in [0, 2^63)."""
+    if not 0 <= seed <= 2**63 - count:
+        raise InputError(f"{name} is {seed}; it must be an integer from 0 to 2^63 - {count}")
+
+
 def check_expansion(place: object, packed: int, unpacked: int) -> None:
     """Raise InputError for compressed content that grows beyond reason. packed, unpacked: bytes."""
     if unpacked > EXPANDED_BYTES and unpacked > EXPANSION * packed:

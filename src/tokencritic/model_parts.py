@@ -147,6 +147,8 @@ class ModelParts:
         if class_labels is None and self.generator.num_classes > 1:
             return self.classify(tokens, batch_size)
         labels = self.classes.labels(class_labels, called)
+        if labels is not None and len(labels) not in (1, len(tokens)):
+            raise InputError(f"{called} has {len(labels)} entries for {len(tokens)} images; give one, or one per image")
         return labels if labels is None or len(labels) > 1 else labels.expand(len(tokens))
 
     def names(self, labels: Iterable[int] | Tensor | None) -> list[str]:
@@ -162,7 +164,10 @@ class ModelParts:
             raise InputError("no classes are given and the model has no classifier; give the images' classes")
         images = self.images(tokens, "pt", batch_size)
         logits = [self.classifier.classify(part) for part in images.split(batch_size)]
-        return torch.cat(logits).argmax(dim=1).cpu()
+        whole = torch.cat(logits).cpu()
+        if whole.isnan().any():
+            raise InputError("the classifier's logits are not finite; its weights are broken")
+        return whole.argmax(dim=1)
 
     @torch.no_grad()
     def critic_scores(self, tokens: Tensor, labels: Tensor | None, batch_size: int = 64) -> Tensor:
@@ -199,6 +204,8 @@ class ModelParts:
         images = torch.cat(
             [self.tokenizer.decode(part.to(self.device)).float().cpu() for part in tokens.split(batch_size)]
         )
+        if not images.isfinite().all():
+            raise InputError("the tokenizer decodes to values that are not finite; its weights are broken")
         if output_type == "pt":
             return images
         arrays = images.permute(0, 2, 3, 1).numpy()

@@ -41,6 +41,10 @@ class Given:
     ratio: float = REFINEMENT_RATIO
     region: Tensor | None = None
 
+    def __post_init__(self) -> None:
+        if not 0 < self.ratio <= 1:
+            raise InputError(f"ratio is {self.ratio}; it must lie in (0, 1]")
+
 
 class TokenCriticPipeline(ModelParts):
     """`pipe(class_labels=[...])` makes images. Made from the parts of a model, see `ModelParts`."""
@@ -155,11 +159,11 @@ class TokenCriticPipeline(ModelParts):
         ranker = choose_ranker(settings, self.critic, classifier, self.tokenizer.decode)
         judges = Judges(self.critic, self.inline_critic, self.tokenizer.layout)
         guidance, schedule = settings.guidance_over_steps(), SCHEDULES[settings.schedule]
-        parts = guided(self.generator, guidance, schedule), make_scorer(settings, judges)
+        parts = guided(self.generator, guidance, schedule), (scorer := make_scorer(settings, judges))
+        scorer.check(self.generator)
         options: dict[str, Any] = {name: vars(settings)[name] for name in ("steps", "temperature", "schedule")}
         options["on_step"] = on_step
 
-        all_seeds = torch.stack([candidate_seeds(seeds, number) for number in range(settings.candidates)])
         full = min(batch_size, count * settings.candidates)
 
         def sample_rows(rows: Tensor, numbers: Tensor) -> Tensor:
@@ -169,7 +173,7 @@ class TokenCriticPipeline(ModelParts):
             return sample_full(rows, numbers)
 
         def sample_full(rows: Tensor, numbers: Tensor) -> Tensor:
-            own = None if labels is None else labels[rows], all_seeds[numbers, rows]
+            own = None if labels is None else labels[rows], candidate_seeds(seeds[rows], numbers)
             if given is None:
                 return sample(*parts, *own, **options)
             if given.region is None:

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tokencritic.errors import InputError
+from tokencritic.errors import InputError, check_seed
 
 _ROUNDS = 10
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
@@ -43,12 +43,6 @@ class Use(IntEnum):
     REMASK = 7  # which tokens the last mask hides, for an inline critic
     CROP = 1 << 32  # crops and flips of training images
     DERIVE = 2 << 32  # seeds derived from seeds
-
-
-def check_seed(seed: int, name: str = "seed") -> None:
-    """Raise InputError unless 0 <= seed < 2^63."""
-    if not 0 <= seed < 2**63:
-        raise InputError(f"{name} is {seed}; it must be an integer from 0 to 2^63 - 1")
 
 
 def as_seeds(seeds: int | Sequence[int] | Tensor, count: int, device: torch.device | str | None = None) -> Tensor:
@@ -103,8 +97,11 @@ def uniforms(seeds: Tensor, count: int, use: Use, step: int = 0) -> Tensor:
     return ((words >> 9).float() + 0.5) * 2.0**-23
 
 
-def derived_seeds(seeds: Tensor, first: int, second: int) -> Tensor:
-    """Derive other seeds for the same images from two numbers: (b,) int64 -> (b,) int64 in [0, 2^63)."""
+def derived_seeds(seeds: Tensor, first: int | Tensor, second: int) -> Tensor:
+    """Derive other seeds for the same images from two numbers: (b,) int64 -> (b,) int64 in [0, 2^63).
+
+    first: one number for all images, or (b,).
+    """
     high, low, *_ = _words(seeds, Use.DERIVE, first, second)
     return ((high >> 1) << 32) | low
 
@@ -117,12 +114,14 @@ def resampling_seeds(seeds: Tensor) -> Tensor:
     return derived_seeds(seeds, 0, 1)
 
 
-def candidate_seeds(seeds: Tensor, candidate: int) -> Tensor:
+def candidate_seeds(seeds: Tensor, candidates: int | Tensor) -> Tensor:
     """Return the seed of each image's candidate in rejection sampling: (b,) int64 -> (b,) int64.
 
-    candidate: the index of the candidate. Candidate 0 has the image's own seed, so it is the image without rejection.
+    candidates: the index of the candidate, one for all images or (b,). Candidate 0 has the image's own seed, so it is the
+    image without rejection.
     """
-    return seeds if candidate == 0 else derived_seeds(seeds, candidate, 0)
+    numbers = torch.as_tensor(candidates, device=seeds.device)
+    return torch.where(numbers == 0, seeds, derived_seeds(seeds, numbers, 0))
 
 
 def crop_uniforms(indices: Sequence[int] | np.ndarray, seed: int, crop_number: int) -> np.ndarray:

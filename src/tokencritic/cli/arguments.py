@@ -1,7 +1,6 @@
 """What the commands share in reading their command line."""
 
 import dataclasses
-import os
 import re
 import sys
 from typing import TYPE_CHECKING, Any, get_args
@@ -9,7 +8,8 @@ from typing import TYPE_CHECKING, Any, get_args
 from jsonargparse import ArgumentError, ArgumentParser, DefaultHelpFormatter, Namespace
 
 from tokencritic.cli.outputs import check_folder
-from tokencritic.errors import InputError, check_at_least
+from tokencritic.errors import InputError, check_at_least, check_seed
+from tokencritic.launch import read_launch
 from tokencritic.sampling.samplers import SAMPLERS
 from tokencritic.sampling.settings import NoiseKind, RejectBy, SamplingSettings
 from tokencritic.schedules import SCHEDULES, GuidanceSchedule
@@ -65,7 +65,11 @@ def make_parser(command: str, description: str, usage: str = "[OPTIONS]", **opti
 
 
 def parse(parser: ArgumentParser, arguments: list[str]) -> Namespace:
-    """Parse strictly; `--help` prints and exits with 0."""
+    """Parse strictly; `--help` prints and exits with 0. An empty argument, such as of an unset variable, is an error."""
+    for before, word in zip([parser.prog, *arguments], arguments, strict=False):
+        flag, equals, value = word.partition("=")
+        if not word or (flag.startswith("--") and equals and not value):
+            raise InputError(f"{flag or before} is followed by an empty argument; expected a value")
     try:
         return parser.parse_args(arguments)
     except ArgumentError as error:
@@ -78,9 +82,21 @@ def parse_work(parser: ArgumentParser, arguments: list[str], out: str, seed: str
     add_work(parser, out, seed)
     add_settings(parser)
     given = parse(parser, arguments)
-    check_positive(given, *(name for name in ("num", "batch_size") if name in given))
-    check_folder("--out", given.out)
+    check_work(given)
+    check_settings_given(given)
     return given
+
+
+def check_work(given: Namespace) -> None:
+    """Check the flags of the work, before a model is read."""
+    check_positive(given, *(name for name in ("num", "batch_size") if name in given))
+    check_seed(given.seed, "--seed", given.get("num", 1))
+    check_folder("--out", given.out)
+
+
+def check_settings_given(given: Namespace) -> None:
+    """Check the settings that were given as flags, before a model is read."""
+    SamplingSettings(**settings_of(given))
 
 
 def add_work(parser: ArgumentParser, out: str, seed: str = "image i has seed + i") -> None:
@@ -165,11 +181,18 @@ def parse_settings(flag: str, words: list[str]) -> dict[str, Any]:
             raise InputError(f"{flag} holds {word!r}; expected NAME=VALUE with a name of {', '.join(SETTINGS)}")
         form = _FORMS[name]
         try:
-            values = [form.get("type", str)(part) for part in (text.split(":") if "nargs" in form else [text])]
+            values = [_converted(part, form) for part in (text.split(":") if "nargs" in form else [text])]
         except ValueError as error:
             raise InputError(f"{flag} holds {word!r}, whose value is no {form['type'].__name__}") from error
         found[name] = number_or_pair(flag, values)
     return found
+
+
+def _converted(text: str, form: dict[str, Any]) -> Any:
+    kind = form.get("type", str)
+    if kind is bool and text.lower() not in ("true", "false"):
+        raise ValueError("neither true nor false")
+    return text.lower() == "true" if kind is bool else kind(text)
 
 
 def field_help(kind: type) -> dict[str, str]:
@@ -215,11 +238,19 @@ def prepared(pipe: "TokenCriticPipeline", given: Namespace) -> "TokenCriticPipel
 
 
 def check_device(name: str, training: bool = False) -> str:
-    """The name of a device that is there, and that can train if asked. What `auto` takes is said once, by the first rank."""
+    """The name of a device that is there, and that can train if asked."""
+    from tokencritic.devices import choose_device
+
+    read_launch()  # raises InputError for what torchrun would not set
+    return choose_device(name, training)
+
+
+def say_device(given: Namespace, training: bool = False) -> None:
+    """Say which device `auto` took, once and by the first rank. Called when all input is checked and the work starts."""
     from tokencritic.devices import AUTO, choose_device, describe_device
 
-    device = choose_device(name, training)
-    if name == AUTO and os.environ.get("RANK", "0") == "0" and device not in _SAID:
-        print(f"device: {describe_device(device)}", file=sys.stderr)
-        _SAID.add(device)
-    return device
+    if given.device == AUTO and read_launch().rank == 0:
+        device = choose_device(AUTO, training)
+        if device not in _SAID:
+            print(f"device: {describe_device(device)}", file=sys.stderr)
+            _SAID.add(device)

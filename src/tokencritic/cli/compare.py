@@ -2,10 +2,11 @@
 
 from pathlib import Path
 
+from tokencritic.bounds import MOST
 from tokencritic.cli.arguments import add_model, load_model, make_parser, parse
-from tokencritic.cli.measuring import add_measuring, command_line, joined_ranks, sets_and_meter
+from tokencritic.cli.measuring import add_measuring, check_measuring, command_line, joined_ranks, sets_and_meter
 from tokencritic.cli.outputs import check_folder
-from tokencritic.errors import InputError
+from tokencritic.errors import InputError, check_at_least
 
 
 def main(arguments: list[str]) -> None:
@@ -28,14 +29,16 @@ def main(arguments: list[str]) -> None:
     group.add_argument("--out", metavar="FOLDER", help="folder for comparison.json and comparison.md")
     add_measuring(parser, num=10_000)
     given = parse(parser, arguments)
-    if min(given.candidates, default=2) < 2:
-        raise InputError(f"--candidates holds {min(given.candidates)}; each must be at least 2")
-    if min(given.cost, default=1) < 1:
-        raise InputError(f"--cost holds {min(given.cost):g}; each must be at least 1")
+    for flag, least in {"steps": 1, "nfe": 1, "cost": 1, "candidates": 2}.items():
+        for value in [given.steps] if flag == "steps" else given[flag]:
+            check_at_least(least, **{f"--{flag}": value})
+    if given.steps > (most := MOST["steps"] // 2):
+        raise InputError(f"--steps is {given.steps}; it must be at most {most}, because MaskGIT takes twice as many")
     if bool(given.nfe) + bool(given.cost) + bool(given.candidates) > 1:
         raise InputError("--nfe, --cost and --candidates are given together; give one of them")
     if given.out:
         check_folder("--out", given.out)
+    check_measuring(given)
 
     from tokencritic.evaluation import comparison
     from tokencritic.files import write_json, write_text

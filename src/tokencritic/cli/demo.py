@@ -8,8 +8,17 @@ from typing import TYPE_CHECKING
 
 from jsonargparse import Namespace
 
-from tokencritic.cli.arguments import MODEL_HELP, add_model, add_work, check_positive, load_model, make_parser, parse
-from tokencritic.cli.outputs import check_folder
+from tokencritic.cli.arguments import (
+    MODEL_HELP,
+    add_model,
+    add_work,
+    check_positive,
+    check_work,
+    load_model,
+    make_parser,
+    parse,
+    say_device,
+)
 from tokencritic.errors import InputError
 from tokencritic.pretrained import place_of
 
@@ -50,6 +59,7 @@ def main(arguments: list[str]) -> None:
     settings = {SAMPLERS[name].title: chosen for name, chosen in plain.items()}
     settings |= {refined: pipe.sampling.for_refinement(candidates=1)}
     tokens, traces, spent = {}, {name: Trace(_SHOWN) for name in settings}, {}
+    say_device(given)
     for name, chosen in settings.items():
         start, began = Given(tokens[baseline]) if name == refined else None, time.perf_counter()
         hooks = {"batch_size": given.batch_size, "on_step": traces[name]}
@@ -85,8 +95,8 @@ def _parse(arguments: list[str]) -> Namespace:
     parser.add_argument("--num", type=int, default=400, metavar="N", help="images per sampler to classify")
     add_work(parser, "out/demo")
     given = parse(parser, arguments)
-    check_positive(given, "rows", "num", "batch_size")
-    check_folder("--out", given.out)
+    check_positive(given, "rows")
+    check_work(given)
     if (
         Path(place_of(given.model)) / "pipeline.json"
     ).is_file():  # else the next line may say that there is no such model

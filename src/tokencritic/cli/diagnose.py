@@ -6,7 +6,15 @@ from typing import Any
 
 from jsonargparse import Namespace
 
-from tokencritic.cli.arguments import add_model, load_model, make_parser, number_or_pair, parse_work, settings_of
+from tokencritic.cli.arguments import (
+    add_model,
+    load_model,
+    make_parser,
+    number_or_pair,
+    parse_work,
+    say_device,
+    settings_of,
+)
 from tokencritic.cli.measuring import command_line
 from tokencritic.errors import InputError
 from tokencritic.pretrained import place_of
@@ -43,6 +51,7 @@ def main(arguments: list[str]) -> None:
     for settings in chosen.values():
         check_settings(pipe, settings)
 
+    say_device(given)
     held_out = held_out_report(judge(pipe, arrays, rows, given.seed, heat, given.batch_size))
     sampling: dict[str, Any] = {}
     for sampler, settings in chosen.items():

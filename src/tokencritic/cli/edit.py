@@ -4,7 +4,7 @@ from pathlib import Path
 
 from jsonargparse import Namespace
 
-from tokencritic.cli.arguments import add_model, load_model, make_parser, parse_work, settings_of
+from tokencritic.cli.arguments import add_model, load_model, make_parser, parse_work, say_device, settings_of
 from tokencritic.errors import InputError
 
 _MOST_IN_GRID, _MOST_COLUMNS = 64, 8
@@ -15,11 +15,13 @@ def main(arguments: list[str]) -> None:
     boxes = [_whole_numbers("--region", text, "LEFT,TOP,RIGHT,BOTTOM") for text in given.region or ()]
     shift = _whole_numbers("--shift", given.shift, "DX,DY")
 
+    import torch
     from PIL import Image
 
     from tokencritic.image_forms import read_picture, to_images, to_pil
     from tokencritic.pictures.grids import image_grid, save
     from tokencritic.pictures.panels import decode, hidden_panels
+    from tokencritic.pipeline import Given
     from tokencritic.tokenizers.regions import grid_of, move, pixels_in, tokens_touched
 
     file = Path(given.image)
@@ -35,13 +37,15 @@ def main(arguments: list[str]) -> None:
     resampled = tokens_touched(region, tokenizer)
     # The classifier sees the original image, not the moved one.
     asked = given.classes is None and pipe.generator.num_classes > 1
-    labels = pipe.labels_of(pipe.encode(image), given.classes, called="--classes")
+    seen = pipe.encode(image).expand(given.num if given.classes else 1, -1)
+    labels = pipe.labels_of(seen, given.classes, called="--classes")
     if labels is not None and len(labels) == 1:
         labels = labels.expand(given.num)
     tokens, names = pipe.encode(moved), pipe.names(labels) or [""] * given.num
-    options = {"seed": given.seed, "batch_size": given.batch_size, **settings_of(given)}
-    classes = None if labels is None else labels.tolist()
-    edited = pipe.edit(tokens.expand(given.num, -1), resampled, classes, **options)
+    settings, start = pipe.settings(**settings_of(given)), Given(tokens.expand(given.num, -1), region=resampled)
+    batches = pipe.token_batches(labels, given.seed, settings, start, batch_size=given.batch_size)
+    say_device(given)
+    edited = pipe.images(torch.cat(list(batches)), batch_size=given.batch_size)
 
     folder = Path(given.out)
     folder.mkdir(parents=True, exist_ok=True)

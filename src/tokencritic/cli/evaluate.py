@@ -9,6 +9,7 @@ from tokencritic.cli.arguments import (
     MODEL_HELP,
     add_model,
     add_settings,
+    check_settings_given,
     load_model,
     make_parser,
     note_untuned,
@@ -18,6 +19,7 @@ from tokencritic.cli.arguments import (
 )
 from tokencritic.cli.measuring import (
     add_measuring,
+    check_measuring,
     command_line,
     joined_ranks,
     make_meter,
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
     from tokencritic.evaluation.evaluate import Evaluation
 
     Found = tuple[dict[str, Evaluation], list[str]]  # evaluations by name, and notes on what was measured
+
+_OF_SAMPLES = {"refine": None, "seed": 0, "seed_sets": 1, "critic": None}
 
 
 def main(arguments: list[str]) -> None:
@@ -77,6 +81,8 @@ def _parse(arguments: list[str]) -> Namespace:
     given = parse(parser, arguments)
     if given.out:
         check_file("--out", given.out)
+    check_measuring(given)
+    check_settings_given(given)
     if given.refine is None and given.refine_settings:
         raise InputError("--refine_settings is given without --refine; give the share to refine with --refine")
     return given
@@ -93,6 +99,13 @@ def _is_model(path: str) -> bool:
     return (place / "pipeline.json").is_file() or not (place.exists() or place.suffix == ".npz")
 
 
+def _check_unused(given: Namespace, why: str) -> None:
+    """Raise InputError for a flag that only decides how a model's samples are made."""
+    changed = (name for name, usual in _OF_SAMPLES.items() if given[name] != usual)
+    if unused := [*settings_of(given), *changed]:
+        raise InputError(f"--{unused[0]} is {why}")
+
+
 def _of_model(given: Namespace, ranks: "Ranks") -> "Found":
     from tokencritic.evaluation.image_sets import Reconstructions, open_images
     from tokencritic.evaluation.report import settings_text
@@ -100,6 +113,7 @@ def _of_model(given: Namespace, ranks: "Ranks") -> "Found":
 
     pipe = load_model(given)
     if given.reconstructions:
+        _check_unused(given, "for samples; --reconstructions measures the tokenizer alone")
         size, num = pipe.tokenizer.image_size, given.num or given.reference_num
         originals = open_images(reference_of(given), num, given.split, (size, size), pipe.tokenizer.channels)
         images = Reconstructions(pipe, originals, given.batch_size)
@@ -135,9 +149,9 @@ def _spent(found: "Evaluation") -> str:
 def _of_images(given: Namespace, ranks: "Ranks") -> "Found":
     from tokencritic.evaluation.image_sets import open_images
 
-    usual = {"refine": None, "reconstructions": False, "seed": 0, "seed_sets": 1, "critic": None}
-    if unused := [*settings_of(given), *(name for name, value in usual.items() if given[name] != value)]:
-        raise InputError(f"--{unused[0]} is for models; {given.model} is images")
+    if given.reconstructions:
+        raise InputError(f"--reconstructions is for models; {given.model} is images")
+    _check_unused(given, f"for models; {given.model} is images")
     images = open_images(given.model, given.num)
     # In colour, so that a grey image among coloured ones does not make a grey reference: it is measured as the others are.
     meter = make_meter(given, ranks, len(images), images.image_size, 3, None)

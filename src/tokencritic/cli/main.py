@@ -3,13 +3,16 @@
 import ctypes
 import importlib
 import os
+import re
 import sys
+import time
 from contextlib import redirect_stderr, redirect_stdout
 from types import ModuleType
 
 from tokencritic import __version__
 from tokencritic.cli.terminal import Escaped
 from tokencritic.errors import InputError, one_line
+from tokencritic.launch import read_launch
 
 # command -> summary. Each command is a module of this package with the same name and `main(arguments) -> None`.
 COMMANDS: dict[str, str] = {
@@ -32,6 +35,8 @@ COMMANDS: dict[str, str] = {
 }
 
 _CLOSED_PIPE = 141  # as a shell reports SIGPIPE
+_GRACE = 10.0  # seconds in which the first rank fails of the same input
+_LONG_WORD = 200  # characters, of a number or a path in an error message
 _MODULES = {"import": "import_model"}  # commands whose names are Python keywords
 
 # Parameters of mallopt in <malloc.h>: the size of blocks with their own pages, the free memory kept, and the padding.
@@ -67,7 +72,7 @@ def _run_command(command: str, arguments: list[str]) -> int:
     try:
         load_command(command).main(arguments)
     except InputError as error:
-        print(f"token-critic {command}: {one_line(str(error))}", file=sys.stderr)
+        _complain(command, str(error))
         return 2
     except KeyboardInterrupt:  # training catches it and saves
         print(f"token-critic {command}: interrupted", file=sys.stderr)
@@ -75,10 +80,25 @@ def _run_command(command: str, arguments: list[str]) -> int:
     except BrokenPipeError:  # `run` ends the process in silence
         raise
     except OSError as error:  # a file where a folder should be, a full disk, no permission
-        what = f"{error.filename or 'a file'}: {error.strerror or error}"
-        print(f"token-critic {command}: {one_line(what)}", file=sys.stderr)
+        _complain(command, f"{error.filename or 'a file'}: {error.strerror or error}")
         return 2
     return 0
+
+
+def _complain(command: str, text: str) -> None:
+    """Print an error in one line.
+
+    Under torchrun, a rank other than the first waits before: if the first rank fails too, torchrun ends the others, and
+    one line is enough. What only this rank has met, such as a GPU that is missing, is not lost.
+    """
+    try:
+        rank = read_launch().rank
+    except InputError:
+        rank = 0
+    if rank:
+        time.sleep(_GRACE)
+    short = re.sub(rf"(\S{{{_LONG_WORD}}})\S{{{_LONG_WORD},}}", r"\1...", text)
+    print(f"token-critic {command}: {one_line(short)}", file=sys.stderr)
 
 
 def load_command(command: str) -> ModuleType:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from jsonargparse import ArgumentParser, Namespace
 
-from tokencritic.cli.arguments import add_machine, add_networks, check_device
+from tokencritic.cli.arguments import add_machine, add_networks, check_device, check_positive, say_device
 from tokencritic.cli.outputs import check_folder
-from tokencritic.errors import InputError
+from tokencritic.errors import InputError, check_at_most
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -53,12 +53,33 @@ def add_meter(parser: ArgumentParser) -> None:
 
 
 def joined_ranks(given: Namespace) -> "AbstractContextManager[Ranks]":
-    """Return a context that joins the processes of torchrun, on `given.device`. The cache folder is checked first."""
+    """Return a context that joins the processes of torchrun, on `given.device`."""
     from tokencritic.distribution import joined
+
+    return joined(check_device(given.device))
+
+
+def check_measuring(given: Namespace) -> None:
+    """Check the flags of evaluation, before a model is read."""
     from tokencritic.evaluation.cache import cache_folder
 
+    check_positive(given, *(name for name in ("num", "seed_sets", "reference_num", "batch_size") if name in given))
+    if not 0 <= given.seed < 2**62:
+        raise InputError(f"--seed is {given.seed}; expected an integer from 0 to 2^62 - 1")
+    check_at_most(**{"--resamples": (resamples := given.get("resamples", 0))})
+    if resamples < 0 or resamples == 1:
+        raise InputError(f"--resamples is {resamples}; expected 0 for no standard deviation, or at least 2")
+    names = metrics_of(given)
+    if names is not None and not (names and set(METRICS.split(",")) >= {*names}):
+        unknown = next((f"holds {name!r}" for name in names if name not in METRICS.split(",")), "is empty")
+        raise InputError(f"--metrics {unknown}; choose from {METRICS}")
     check_folder("--cache", cache_folder(given.cache))
-    return joined(check_device(given.device))
+
+
+def metrics_of(given: Namespace) -> tuple[str, ...] | None:
+    """Return the names in --metrics; None for all possible ones."""
+    text = given.get("metrics")
+    return None if text is None else tuple(dict.fromkeys(filter(None, map(str.strip, text.split(",")))))
 
 
 def sets_and_meter(
@@ -98,27 +119,28 @@ def make_meter(
     from tokencritic.evaluation.cache import cache_folder
     from tokencritic.evaluation.evaluate import Meter, check_plan
     from tokencritic.evaluation.features import ClassifierFeatures, InceptionFeatures
-    from tokencritic.evaluation.reference import PACKED, open_reference
+    from tokencritic.evaluation.reference import PACKED, find_reference, measure_reference
     from tokencritic.pipeline import TokenCriticPipeline
 
     if given.get("classifier"):
         classifier = TokenCriticPipeline.from_pretrained(given.classifier).to(check_device(given.device)).classifier
     cache, place = cache_folder(given.cache), reference_of(given)
-    metrics, resamples = given.get("metrics"), given.get("resamples", 0)
-    if metrics is not None:
-        metrics = tuple(dict.fromkeys(filter(None, map(str.strip, metrics.split(",")))))
+    metrics, resamples = metrics_of(given), given.get("resamples", 0)
+    # The images of the reference come first: a mistyped path must not wait for Inception, which is downloaded.
+    reference = find_reference(place, image_size, channels, given.split, given.reference_num)
     if (given.features or ("classifier" if place.name == PACKED else "inception")) == "inception":
         features = InceptionFeatures.load(given.inception, device=check_device(given.device))
     elif classifier is None:
         raise InputError("--features is classifier, but the model has none; choose inception")
     else:
         features = ClassifierFeatures(classifier)
-    check_plan(
-        features, metrics, resamples, given.few_samples, count
-    )  # checked first, because opening the reference may take an hour
-    images = image_size, channels, given.split, given.reference_num
-    reference = open_reference(place, features, cache, *images, ranks)
-    return Meter(features, reference, cache, metrics, resamples, given.few_samples, ranks)
+    # Checked first, because the features of the reference may take an hour.
+    features.check_size(*image_size)
+    check_plan(features, metrics, resamples, given.few_samples, count)
+    if ranks.first:
+        say_device(given)
+    measured = measure_reference(reference, features, cache, ranks)
+    return Meter(features, measured, cache, metrics, resamples, given.few_samples, ranks)
 
 
 def model_meter(given: Namespace, ranks: "Ranks", pipe: "TokenCriticPipeline", count: int | None) -> "Meter":

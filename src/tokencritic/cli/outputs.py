@@ -9,6 +9,8 @@ from tokencritic.errors import InputError
 
 def check_folder(name: str, folder: str | Path) -> None:
     """Raise InputError unless a folder can be written, or created with its parents. name: the flag or argument."""
+    if not str(folder):
+        raise InputError(f"{name} is empty; expected a folder to write")
     if _exists(name, Path(folder)) and not Path(folder).is_dir():
         raise InputError(f"{name} is {folder}, which is a file; expected a folder to write")
     _check_writable(name, Path(folder))

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tokencritic.cli.arguments import add_model, load_model, make_parser, parse_work, settings_of
+from tokencritic.cli.arguments import add_model, load_model, make_parser, parse_work, say_device, settings_of
 from tokencritic.sampling.settings import REFINEMENT_RATIO
 
 _MOST_IN_GRID = 64
@@ -43,7 +43,9 @@ def main(arguments: list[str]) -> None:
     # A trace does not show which of several candidates was chosen.
     trace = Trace(MOST_IMAGES) if settings.sampler == "critic" and settings.candidates == 1 else None
     start = Given(tokens, given.ratio)
-    refined = pipe.sample_tokens(labels, given.seed, settings, start, batch_size=given.batch_size, on_step=trace)
+    batches = pipe.token_batches(labels, given.seed, settings, start, batch_size=given.batch_size, on_step=trace)
+    say_device(given)
+    refined = torch.cat(list(batches))
     before, after = (pipe.images(some, batch_size=given.batch_size) for some in (tokens, refined))
     originals = [to_pil(image) for image in images.permute(0, 2, 3, 1).numpy()]
 

@@ -18,6 +18,7 @@ from tokencritic.cli.arguments import (
     note_untuned,
     parse,
     parse_work,
+    say_device,
     settings_of,
 )
 from tokencritic.cli.factories import is_factory
@@ -61,6 +62,7 @@ def main(arguments: list[str]) -> None:
 
         start, made, folder = time.perf_counter(), batches() if mine else iter(()), Path(given.out)
         made = itertools.chain([*itertools.islice(made, 1)], made)  # whatever is wrong shows before a folder is made
+        say_device(given)
         folder.mkdir(parents=True, exist_ok=True)
         if given.format == "png":
             names = _names(seeds, labels)

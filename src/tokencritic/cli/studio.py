@@ -1,11 +1,21 @@
 """`token-critic studio`: a page in the browser to generate, compare, refine and edit."""
 
+import math
 import os
+import re
 import sys
 import webbrowser
+from typing import TYPE_CHECKING
 
-from tokencritic.cli.arguments import MODEL_HELP, add_device, load_model, make_parser, parse
+from tokencritic.cli.arguments import MODEL_HELP, add_device, check_positive, load_model, make_parser, parse, say_device
+from tokencritic.cli.factories import is_factory
+from tokencritic.errors import InputError
+from tokencritic.pretrained import check_model
 
+if TYPE_CHECKING:
+    from tokencritic.pipeline import TokenCriticPipeline
+
+_DEVICES = r"auto|cpu|mps|cuda(:\d+)?"
 _TOKEN = "TOKENCRITIC_STUDIO_TOKEN"
 
 
@@ -29,6 +39,13 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--wait_seconds", type=float, default=60.0, help="how long a run waits before it is given up")
     add_device(parser)
     given = parse(parser, arguments)
+    check_positive(given, "most_images", "most_waiting")
+    if not 0 < given.wait_seconds < math.inf:
+        raise InputError(f"--wait_seconds is {given.wait_seconds}; it must be a number above 0")
+    if not re.fullmatch(_DEVICES, given.device):
+        raise InputError(f"--device is {given.device!r}; choose auto, cpu, cuda, cuda:N or mps")
+    if not is_factory(given.model):
+        check_model(given.model)  # the rest of the model is read while the page is already open
 
     from tokencritic.studio.limits import Limits
     from tokencritic.studio.server import check_binding, is_loopback, listen, serve
@@ -45,4 +62,10 @@ def main(arguments: list[str]) -> None:
         print(f"the studio is at {address}\nCtrl-C ends it; loading the model", flush=True)
         if given.open:
             webbrowser.open(address)
-        serve(lambda: load_model(given), given.model, limits, bound, token)
+
+        def load() -> "TokenCriticPipeline":
+            pipe = load_model(given)
+            say_device(given)
+            return pipe
+
+        serve(load, given.model, limits, bound, token)

@@ -6,7 +6,7 @@ from typing import Any
 from jsonargparse import Namespace
 
 from tokencritic.cli.arguments import add_model, load_model, make_parser, parse, parse_settings
-from tokencritic.cli.measuring import add_measuring, command_line, joined_ranks, sets_and_meter
+from tokencritic.cli.measuring import add_measuring, check_measuring, command_line, joined_ranks, sets_and_meter
 from tokencritic.cli.outputs import check_folder
 from tokencritic.errors import InputError
 from tokencritic.sampling.samplers import SAMPLERS
@@ -81,6 +81,7 @@ def _parse(arguments: list[str]) -> Namespace:
     add_measuring(parser, num=5000)
     given = parse(parser, arguments)
     check_folder("--out", given.out)
+    check_measuring(given)
     return given
 
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tokencritic.cli.arguments import add_machine, check_device, make_parser, parse
+from tokencritic.cli.arguments import add_machine, check_device, make_parser, parse, say_device
 from tokencritic.cli.factories import is_factory, pipeline_of
 from tokencritic.cli.outputs import check_folder
 from tokencritic.errors import one_line
@@ -46,6 +46,7 @@ def main(arguments: list[str]) -> None:
     how = {name: given[name] for name in ("crops_per_image", "seed", "batch_size", "workers")}
     job = TokenizeJob(source, tokenizer, Path(given.out), preprocess, **how)
     with joined(device) as ranks:
+        say_device(given)
         arrays = job.run(ranks)
         if not ranks.first:
             return

@@ -9,7 +9,15 @@ from typing import Any, get_type_hints
 import yaml
 from jsonargparse import ArgumentParser, Namespace
 
-from tokencritic.cli.arguments import add_device, check_device, check_positive, field_help, make_parser, parse
+from tokencritic.cli.arguments import (
+    add_device,
+    check_device,
+    check_positive,
+    field_help,
+    make_parser,
+    parse,
+    say_device,
+)
 from tokencritic.cli.factories import is_factory
 from tokencritic.cli.outputs import check_folder
 from tokencritic.errors import InputError, check_types
@@ -74,6 +82,7 @@ def main(arguments: list[str]) -> None:
 
     device = check_device(given.device, training=True)
     task, settings = make_task(model, settings, preset, given)
+    say_device(given, training=True)
     train(task, Path(given.run), settings.optimizer, settings.training, device, _to_yaml(settings, files))
 
 

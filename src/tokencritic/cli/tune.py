@@ -5,9 +5,18 @@ from pathlib import Path
 
 from jsonargparse import Namespace
 
-from tokencritic.cli.arguments import add_model, add_settings, load_model, make_parser, parse, settings_of
+from tokencritic.cli.arguments import (
+    add_model,
+    add_settings,
+    check_positive,
+    check_settings_given,
+    load_model,
+    make_parser,
+    parse,
+    settings_of,
+)
 from tokencritic.cli.factories import is_factory
-from tokencritic.cli.measuring import add_meter, joined_ranks, model_meter
+from tokencritic.cli.measuring import add_meter, check_measuring, joined_ranks, model_meter
 from tokencritic.cli.outputs import check_folder
 from tokencritic.errors import InputError
 from tokencritic.pretrained import place_of
@@ -32,14 +41,14 @@ def main(arguments: list[str]) -> None:
         if ranks.first:
             print(f"{len(trials)} trials of {-count} images: FID {fid:.3f} by {describe(trials[0])}", flush=True)
 
-    rounds(given.budget, given.first or _FIRST)  # checked before the reference is opened
+    rounds(given.budget, _FIRST if given.first is None else given.first)  # checked before the reference is opened
     with joined_ranks(given) as ranks:
         pipe, folder = load_model(given), Path(given.out or given.model)
         sampler = "critic" if pipe.critic is not None or given.critic is None else "inline"
         start = pipe.settings(**{"sampler": sampler, **settings_of(given)})
         check_settings(pipe, trial_settings(pipe, start, given.nfe, 1, given.seed)[0])
         meter = model_meter(given, ranks, pipe, given.first)
-        first = given.first or max(_FIRST, 1 + meter.features.dimension)
+        first = max(_FIRST, 1 + meter.features.dimension) if given.first is None else given.first
         sets = SampleSets(pipe, cache_folder(given.cache), first, given.seed, batch_size=given.batch_size)
         trials, facts = tune(sets, meter, start, given.nfe, given.budget, first=first, seed=given.seed, on_round=tell)
         if not ranks.first:
@@ -85,4 +94,7 @@ def _parse(arguments: list[str]) -> Namespace:
     if given.steps is not None:
         raise InputError(f"--steps is {given.steps}; --nfe fixes the steps of every trial")
     check_folder("--out" if given.out else "MODEL", given.out or given.model)
+    check_positive(given, "nfe", "budget", "first")
+    check_measuring(given)
+    check_settings_given(given)
     return given

@@ -8,8 +8,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from tokencritic.errors import InputError, check_at_least
-from tokencritic.randomness import check_seed, permutation
+from tokencritic.errors import InputError, check_at_least, check_seed
+from tokencritic.randomness import permutation
 
 
 def hold_out(num_rows: int, num_images: int, share: float) -> tuple[np.ndarray, np.ndarray]:

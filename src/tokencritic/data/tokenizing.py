@@ -27,10 +27,9 @@ from tokencritic.data.source import Source, check_corrupt
 from tokencritic.data.tokens import CROPS, FACTS, LABEL_TYPE, LABELS, TOKEN_TYPE, TOKENS, TokenArrays, read_facts
 from tokencritic.data.transforms import Preprocess, to_float
 from tokencritic.distribution import ALONE, Ranks, send
-from tokencritic.errors import InputError, check_at_least, check_range
+from tokencritic.errors import InputError, check_at_least, check_range, check_seed
 from tokencritic.files import read_json, write_atomically
 from tokencritic.progress import Progress
-from tokencritic.randomness import check_seed
 
 CHUNKS = ".chunks"
 CHUNK_ROWS = 2048

@@ -58,6 +58,9 @@ class Features:
         parts = [self.extract(part) for part in check_images(images).split(self.batch_size)]
         return {kind: torch.cat([part[kind] for part in parts]) for kind in parts[0]}
 
+    def check_size(self, height: int, width: int) -> None:
+        """Raise InputError for images of a size that the features are not defined for. The default takes any."""
+
     def extract(self, images: Tensor) -> FeaturesByKind:
         """Compute the features of one batch, which may be empty, and return them on the CPU.
 
@@ -117,12 +120,14 @@ class ClassifierFeatures(Features):
         self.dimension = classifier.feature_width
         self._classifier = classifier
 
-    @torch.no_grad()
-    def extract(self, images: Tensor) -> FeaturesByKind:
+    def check_size(self, height: int, width: int) -> None:
         size = self._classifier.config.image_size
-        height, width = images.shape[1:3] if images.dtype == torch.uint8 else images.shape[2:]
         if (height, width) != (size, size):
             raise InputError(f"images are {height} x {width}; the classifier expects {size} x {size}")
+
+    @torch.no_grad()
+    def extract(self, images: Tensor) -> FeaturesByKind:
+        self.check_size(*(images.shape[1:3] if images.dtype == torch.uint8 else images.shape[2:]))
         with evaluating(self._classifier):
             pixels = to_pixels(images.to(self._classifier.device))  # (b, 3, h, w)
             if self._classifier.config.channels == 1:  # grey images are often stored with three equal channels

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -33,6 +33,14 @@ class Reference:
     facts: dict[str, Any]
 
 
+class Unmeasured(NamedTuple):
+    """A reference before its features are computed: its images, its statistics, or both."""
+
+    path: Path
+    images: ImageSet | None
+    gaussian: Gaussian | None = None
+
+
 def open_reference(
     path: str | Path,
     features: Features,
@@ -50,25 +58,39 @@ def open_reference(
 
     A file with `mu` does not name its features. They are assumed to be those of Inception.
     """
+    return measure_reference(find_reference(path, image_size, channels, split, num), features, cache, ranks)
+
+
+def find_reference(
+    path: str | Path, image_size: tuple[int, int], channels: int = 3, split: Split = "train", num: int | None = None
+) -> Unmeasured:
+    """Open the images or statistics of a reference, and check them, without features. The arguments are `open_reference`'s."""
     path = Path(path)
     names = array_names(path)
     if "mu" not in names:
-        images = open_images(path, num, split, image_size, channels)
-        found = extract(images, features, cache, ranks, "reference")
-        gaussian = ranks.told_by_first(lambda: _fit(found, cache))
-        return Reference(gaussian, found, images.facts | {"name": path.name})
+        return Unmeasured(path, open_images(path, num, split, image_size, channels))
     check_whole(path, num, split)
+    images = open_images(path, image_size=image_size) if "arr_0" in names else None
+    return Unmeasured(path, images, read_statistics(path))
+
+
+def measure_reference(reference: Unmeasured, features: Features, cache: Path, ranks: Ranks = ALONE) -> Reference:
+    """Compute the features and statistics that a reference does not have yet. The arguments are `open_reference`'s."""
+    path, images, gaussian = reference
+    if gaussian is None:
+        assert images is not None
+        found = extract(images, features, cache, ranks, "reference")
+        fitted = ranks.told_by_first(lambda: _fit(found, cache))
+        return Reference(fitted, found, images.facts | {"name": path.name})
     if features.name != "inception-v3":
         raise InputError(f"{path} has statistics of inception-v3; it cannot be used with {features.name}")
-    gaussian = read_statistics(path)
     if (dimension := len(gaussian.mean)) != features.dimension:
         raise InputError(f"{path} has statistics of {dimension} dimensions; {features.name} has {features.dimension}")
     facts: dict[str, Any] = {"kind": "statistics", "name": path.name, "sha256": file_digest(path)}
-    found = None
-    if "arr_0" in names:
-        found = extract(open_images(path, image_size=image_size), features, cache, ranks, "reference")
-        facts["images"] = len(found)
-    return Reference(gaussian, found, facts)
+    if images is None:
+        return Reference(gaussian, None, facts)
+    found = extract(images, features, cache, ranks, "reference")
+    return Reference(gaussian, found, facts | {"images": len(found)})
 
 
 def pack_images(images: ImageSet, file: Path) -> None:

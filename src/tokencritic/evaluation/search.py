@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from tokencritic.bounds import SETTINGS, TRIALS
 from tokencritic.errors import InputError
 from tokencritic.evaluation.evaluate import Evaluation, Meter
 from tokencritic.evaluation.samples import ModelSamples, SampleSets
@@ -54,6 +55,8 @@ def settings_grid(
         if "selection_noise" not in SAMPLERS[sampler].settings:
             values["selection_noise"] = ()
         given, own = {name: some for name, some in values.items() if some}, start(sampler)
+        if (count := math.prod(map(len, given.values()))) > SETTINGS:
+            raise InputError(f"the values make {count} settings of {sampler}; expected at most {SETTINGS}")
         for some in itertools.product(*given.values()):
             found[dataclasses.replace(own, **dict(zip(given, some, strict=True)))] = None
     return list(found)
@@ -118,6 +121,8 @@ def rounds(budget: int, first: int) -> list[tuple[int, int]]:
         raise InputError(f"first is {first}; expected at least 2 images for each trial of the first round")
     if budget < 2 * first:
         raise InputError(f"budget is {budget} images; expected at least {2 * first} for two trials of {first}")
+    if budget > TRIALS * first:
+        raise InputError(f"budget is {budget} images; expected at most {TRIALS} times first, {TRIALS * first}")
     plan, cost = [(2, first)], 2 * first
     best = plan
     while cost <= budget:

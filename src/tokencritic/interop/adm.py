@@ -92,6 +92,7 @@ class SampleFile:
             with zipfile.ZipFile(self.file) as archive:
                 if "arr_0.npy" not in archive.namelist():
                     raise InputError(f"{file} has no arr_0; expected the images")
+                packed = archive.getinfo("arr_0.npy")
                 self._member = archive.open("arr_0.npy")  # stays open when the archive is closed
             weakref.finalize(self, self._member.close)
             form = np.lib.format
@@ -104,6 +105,8 @@ class SampleFile:
         with arrays_of(self.file) as arrays:
             labels = arrays.get("arr_1")
         check_arrays(file, dtype, self.shape, labels)
+        if packed.file_size != (size := self._first + math.prod(self.shape)):
+            raise InputError(f"{file} holds {packed.file_size} bytes in arr_0; its header {self.shape} requires {size}")
         self.labels = None if labels is None else labels.astype(np.int64)
 
     def __len__(self) -> int:

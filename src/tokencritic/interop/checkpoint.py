@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from torch import Tensor
 
 from tokencritic.errors import InputError
-from tokencritic.models.saved import SavedModel, misfit
+from tokencritic.models.saved import SavedModel, check_finite_weights, misfit
 
 _PUBLISHED_IMAGE_SIZE = 256
 _Model = TypeVar("_Model", bound=SavedModel)
@@ -82,5 +82,6 @@ class Checkpoint:
             name: origin.convert(*(self.arrays[other].float() for other in origin.shapes)).contiguous()
             for name, origin in origins.items()
         }
+        check_finite_weights(self.file, tensors)
         model.load_state_dict(tensors, assign=True)
         return model.eval()

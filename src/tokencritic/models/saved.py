@@ -19,7 +19,7 @@ from tokencritic.errors import InputError, check_at_most, check_types
 from tokencritic.files import read_json, write_atomically
 from tokencritic.fingerprints import with_weights
 from tokencritic.foreign_weights import read_safetensors
-from tokencritic.pretrained import place_of
+from tokencritic.pretrained import check_name, place_of
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
@@ -71,6 +71,7 @@ class SavedModel(nn.Module, Part, PyTorchModelHubMixin, license="apache-2.0", li
         for name, right in model.state_dict().items():
             if right.is_floating_point() != weights[name].is_floating_point() or weights[name].is_complex():
                 raise InputError(f"{file}: {name} is {weights[name].dtype}; expected {right.dtype}")
+        check_finite_weights(file, weights)
         weights = {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in weights.items()}
         model.load_state_dict(weights, assign=True)
         return model.eval()
@@ -119,6 +120,7 @@ def find_file(place: str | Path, name: str, **hub_arguments: Any) -> Path:
         if not (folder / name).is_file():
             raise InputError(f"{folder} has no {name}; expected a folder written by save_pretrained")
         return folder / name
+    check_name(place)
     silence = ""
     try:
         if not hub_arguments.get("local_files_only"):
@@ -147,6 +149,15 @@ def _read_config(file: Path, config_type: type[Any]) -> Any:
         return config_type(**values)
     except (TypeError, ValueError) as error:
         raise InputError(f"{file}: {error}") from error
+
+
+def check_finite_weights(file: object, weights: Mapping[str, Tensor]) -> None:
+    """Raise InputError if a weight is NaN or infinite, before anything is computed with it."""
+    for name, tensor in weights.items():
+        if tensor.is_floating_point() and tensor.numel():
+            extremes = torch.stack(tensor.aminmax())
+            if not extremes.isfinite().all():
+                raise InputError(f"{file}: {name} holds NaN or infinity; the weights are broken")
 
 
 def misfit(expected: Mapping[str, tuple[int, ...]], tensors: Mapping[str, Tensor]) -> str:

@@ -86,7 +86,7 @@ def run_loop(
             tokens = proposal.tokens.masked_fill(mask, mask_id)
             if on_step is not None:
                 on_step(proposal, scores, mask)
-    _check_finite(broken)
+    check_finite(broken)
     return tokens
 
 
@@ -95,7 +95,7 @@ def _no_distribution(logits: Tensor) -> Tensor:
     return ~logits.amax(-1).isfinite().all()
 
 
-def _check_finite(broken: dict[str, Tensor]) -> None:
+def check_finite(broken: dict[str, Tensor]) -> None:
     """Raises InputError for the first that is true. All of them are read at once, so that the host waits once per run."""
     found = torch.stack(list(broken.values())).tolist() if broken else []
     if any(found):

@@ -6,9 +6,8 @@ from typing import Any, Literal, get_args, get_type_hints
 
 from tokencritic.bounds import TRAINING_STEPS
 from tokencritic.data.transforms import Crop
-from tokencritic.errors import InputError, check_at_least
+from tokencritic.errors import InputError, check_at_least, check_seed
 from tokencritic.files import read_yaml
-from tokencritic.randomness import check_seed
 
 
 @dataclass(frozen=True)
