@@ -10,6 +10,7 @@ DIGITS = 20  # of an integer, enough for 64 bits
 EXPANSION, EXPANDED_BYTES = 200, 2**28  # compressed content may grow by this factor, beyond this size
 TREE_NODES = 10**6  # tensors and modules of a checkpoint
 CLASSES = 2**20
+PARAMETERS = 2 * 10**10  # of a model to train
 
 # The largest integer of each name: a field of a config, a setting or a flag.
 MOST: dict[str, int] = {

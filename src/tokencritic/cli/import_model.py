@@ -89,11 +89,11 @@ def _import_generator(given: Namespace, names: list[str]) -> None:
     config = read_yaml(given.config) if given.config else None
     generator, tokenizer = (find_weights(f"--{flag}", given[flag]) for flag in ("generator", "tokenizer"))
     config = generator.config or tokenizer.config if config is None else config
-    print(f"reading {generator.file} and {tokenizer.file}", flush=True)
     found = import_model(given.kind, Sources(generator.file, tokenizer.file, given.heads, config))
     about = About(names, defaults=found.defaults, published=found.defaults)
     pipe = TokenCriticPipeline(found.tokenizer, found.generator, **vars(about))
     pipe.save_pretrained(given.out)
+    print(f"read {generator.file} and {tokenizer.file}")
     trunk, size = found.generator.trunk, found.tokenizer.image_size
     print(
         f"wrote {given.out}: {size} x {size} images, {trunk.num_tokens} tokens, {trunk.codebook_size} codes, "
@@ -105,8 +105,8 @@ def _import_tokenizer(given: Namespace) -> None:
     from tokencritic.interop.importing import find_weights, import_tokenizer
 
     file = find_weights("--tokenizer", given.tokenizer).file
-    print(f"reading {file}", flush=True)
     tokenizer = import_tokenizer(given.kind, file, given.image_size)
     tokenizer.save_pretrained(given.out)
+    print(f"read {file}")
     sizes = f"{tokenizer.num_tokens} tokens of {tokenizer.codebook_size} codes, {tokenizer.image_size} pixels"
     print(f"wrote {given.out}: {sizes}")

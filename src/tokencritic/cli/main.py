@@ -37,6 +37,7 @@ COMMANDS: dict[str, str] = {
 _CLOSED_PIPE = 141  # as a shell reports SIGPIPE
 _GRACE = 10.0  # seconds in which the first rank fails of the same input
 _LONG_WORD = 200  # characters, of a number or a path in an error message
+_NO_MEMORY = re.compile("can't allocate memory|out of memory")  # as torch says it, on a CPU and on a GPU
 _MODULES = {"import": "import_model"}  # commands whose names are Python keywords
 
 # Parameters of mallopt in <malloc.h>: the size of blocks with their own pages, the free memory kept, and the padding.
@@ -79,6 +80,13 @@ def _run_command(command: str, arguments: list[str]) -> int:
         return 130
     except BrokenPipeError:  # `run` ends the process in silence
         raise
+    except (MemoryError, RuntimeError) as error:
+        if not (isinstance(error, MemoryError) or _NO_MEMORY.search(str(error))):
+            raise
+        from tokencritic.files import reason_of
+
+        _complain(command, f"not enough memory; choose smaller sizes: {reason_of(error)}")
+        return 2
     except OSError as error:  # a file where a folder should be, a full disk, no permission
         _complain(command, f"{error.filename or 'a file'}: {error.strerror or error}")
         return 2

@@ -1,5 +1,6 @@
 """`token-critic tokenize`: an image source to token arrays."""
 
+from functools import partial
 from pathlib import Path
 
 from tokencritic.cli.arguments import add_machine, check_device, make_parser, parse, say_device
@@ -38,6 +39,7 @@ def main(arguments: list[str]) -> None:
     from tokencritic.pipeline_folder import load_part
 
     source = open_source(given.data, given.split, max_corrupt=given.max_corrupt)
+    source.check()
     device = check_device(given.device)
     tokenizer = pipeline_of(given.model).tokenizer if is_factory(given.model) else load_part(given.model, "tokenizer")
     for network in tokenizer.networks:
@@ -46,8 +48,7 @@ def main(arguments: list[str]) -> None:
     how = {name: given[name] for name in ("crops_per_image", "seed", "batch_size", "workers")}
     job = TokenizeJob(source, tokenizer, Path(given.out), preprocess, **how)
     with joined(device) as ranks:
-        say_device(given)
-        arrays = job.run(ranks)
+        arrays = job.run(ranks, on_start=partial(say_device, given))
         if not ranks.first:
             return
     for name, reason in arrays.facts["corrupt"].items():

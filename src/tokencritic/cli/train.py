@@ -3,6 +3,7 @@
 import argparse
 import dataclasses
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -55,7 +56,7 @@ def main(arguments: list[str]) -> None:
     preset = find_preset(model, name)
     parser = make_parser(f"train {model} {name}", _ABOUT, _USAGE, print_config=None)
     for flag in _FLAGS[model]:
-        form = {"choices": ["generator", "random"], "default": "generator"} if flag == "start" else {}
+        form = {"choices": ["generator", "random"], "default": "generator"} if flag == "start" else {"type": str}
         parser.add_argument(f"--{flag}", help=_HELP[flag], **form)
     add_device(parser)
     parser.add_argument("--dry_run", action="store_true", help=_DRY_RUN)
@@ -82,8 +83,9 @@ def main(arguments: list[str]) -> None:
 
     device = check_device(given.device, training=True)
     task, settings = make_task(model, settings, preset, given)
-    say_device(given, training=True)
-    train(task, Path(given.run), settings.optimizer, settings.training, device, _to_yaml(settings, files))
+    text = _to_yaml(settings, files)
+    start = partial(say_device, given, training=True)
+    train(task, Path(given.run), settings.optimizer, settings.training, device, text, start)
 
 
 def _dry_run(model: str, name: str, settings: Any, preset: Any, given: Namespace) -> None:

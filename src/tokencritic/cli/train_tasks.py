@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from jsonargparse import Namespace
 
+from tokencritic.bounds import PARAMETERS
 from tokencritic.cli.factories import is_factory, parts_of
 from tokencritic.contracts import ImageTokenizer, MaskedGenerator
 from tokencritic.data.sources import open_source
@@ -53,14 +54,23 @@ def imagined_task(model: str, settings: Any, generator: Any, given: Namespace) -
     names = tuple(map(str, range(sizes.num_classes)))
     arrays = TokenArrays(tokens, labels, "", sizes.codebook_size, (1, sizes.num_tokens), names, {})
     if model == "generator":
-        return GeneratorTask(Generator(settings.model), arrays, settings.objective)
-    filling = Generator(generator)
+        return GeneratorTask(_new(Generator, settings.model), arrays, settings.objective)
+    filling = _new(Generator, generator)
     if model == "inline-critic":
         config = dataclasses.replace(settings.model, **sizes_of(arrays), **_features_of(filling))
-        return InlineCriticTask(InlineCritic(config), filling, arrays, settings.objective)
+        return InlineCriticTask(_new(InlineCritic, config), filling, arrays, settings.objective)
     from_trunk = given.start == "generator"
-    critic = _critic_from(filling, settings.model, settings.model) if from_trunk else Critic(settings.model)
+    critic = _critic_from(filling, settings.model, settings.model) if from_trunk else _new(Critic, settings.model)
     return CriticTask(critic, filling, arrays, settings.objective)
+
+
+def _new(kind: type[Any], config: Any) -> Any:
+    """A model of random weights. Its size is counted before any memory is taken."""
+    with torch.random.fork_rng(devices=[]):
+        count = sum(parameter.numel() for parameter in kind.without_weights(config).parameters())
+    if count > PARAMETERS:
+        raise InputError(f"the model has {count:.3g} parameters; expected at most {PARAMETERS:.0e}; see --model.KEY")
+    return kind(config)
 
 
 def _tokenizer(settings: Any, preset: Any, given: Namespace) -> Task:
@@ -69,7 +79,8 @@ def _tokenizer(settings: Any, preset: Any, given: Namespace) -> Task:
         raise InputError(f"--lpips is {given.lpips} but there is no perceptual term; give --objective.perceptual too")
     source = open_source(given.data)
     config = follow(settings.model, preset.model, {"channels": source.channels}, "the images'")
-    tokenizer = next(kind for kind in KINDS["tokenizer"].values() if kind.Config is type(config))(config)
+    kind = next(kind for kind in KINDS["tokenizer"].values() if kind.Config is type(config))
+    tokenizer = _new(kind, config)
     perceptual = Lpips.find(given.lpips) if objective.perceptual else None
     return TokenizerTask(tokenizer, _images(source, config, settings), objective, perceptual, settings.training.seed)
 
@@ -80,7 +91,7 @@ def _generator(settings: Any, preset: Any, given: Namespace) -> Task:
     sizes = sizes_of(arrays) | ({} if settings.model.num_classes else {"num_classes": 0})
     config = follow(settings.model, preset.model, sizes, "the tokens'")
     tokenizer = load_part(given.tokenizer, "tokenizer") if given.tokenizer else None
-    return GeneratorTask(Generator(config), arrays, settings.objective, tokenizer, settings.training.seed)
+    return GeneratorTask(_new(Generator, config), arrays, settings.objective, tokenizer, settings.training.seed)
 
 
 def _tokens_and_generator(given: Namespace) -> tuple[TokenArrays, MaskedGenerator, ImageTokenizer | None]:
@@ -105,7 +116,7 @@ def _critic(settings: Any, preset: Any, given: Namespace) -> Task:
         critic = _critic_from(generator, settings.model, preset.model)
     else:
         sizes = sizes_of(arrays) | {"num_classes": generator.num_classes, "null_class": generator.null_class}
-        critic = Critic(follow(settings.model, preset.model, sizes, "the tokens'"))
+        critic = _new(Critic, follow(settings.model, preset.model, sizes, "the tokens'"))
     return CriticTask(critic, generator, arrays, settings.objective, tokenizer, settings.training.seed)
 
 
@@ -135,7 +146,7 @@ def _inline_critic(settings: Any, preset: Any, given: Namespace) -> Task:
         raise InputError(f"--generator {given.generator} gives no features for an inline critic; {advice}")
     sizes = sizes_of(arrays) | {"num_classes": generator.num_classes} | _features_of(generator)
     config = follow(settings.model, preset.model, sizes, "the generator's")
-    model = InlineCritic(config)
+    model = _new(InlineCritic, config)
     return InlineCriticTask(model, generator, arrays, settings.objective, tokenizer, settings.training.seed)
 
 
@@ -152,7 +163,7 @@ def _classifier(settings: Any, preset: Any, given: Namespace) -> Task:
     sizes = {"channels": source.channels, "num_classes": len(source.class_names)}
     config = follow(settings.model, preset.model, sizes, "the images'")
     images = _images(source, config, settings)
-    return ClassifierTask(Classifier(config), images, settings.objective, settings.training.seed)
+    return ClassifierTask(_new(Classifier, config), images, settings.objective, settings.training.seed)
 
 
 def _images(source: Any, config: Any, settings: Any) -> ImageBatches:

@@ -63,6 +63,13 @@ class Source(ABC):
         self.corrupt.update(found)
         check_corrupt(self.place, self.corrupt, self.max_corrupt)
 
+    def check(self) -> None:
+        """Open the first images, so that a folder of broken files raises InputError before any work."""
+        for index in range(min(_LOOKED_AT, len(self))):
+            self[index]
+        if len(self.corrupt) == len(self):
+            raise InputError(f"{self.name(0)} and all other images cannot be decoded; expected at least one that can")
+
     @property
     def channels(self) -> int:
         """The number of channels: 1 for grey images, 3 for colour. Images on disk are judged by the first few."""

@@ -64,15 +64,19 @@ class TokenizeJob:
         if (size := self.tokenizer.codebook_size) > 2**16:
             raise InputError(f"codebook_size is {size}; token arrays hold at most {2**16}")
 
-    def run(self, ranks: Ranks = ALONE, progress: bool = True) -> TokenArrays:
+    def run(
+        self, ranks: Ranks = ALONE, progress: bool = True, on_start: Callable[[], object] = lambda: None
+    ) -> TokenArrays:
         """Write the tokens, or resume an interrupted run.
 
         ranks: the processes that share the work and the folder.
         progress: whether to show a progress bar.
+        on_start: called once the folder is checked, if work is left.
         """
         with ExitStack() as stack:
             ranks.told_by_first(lambda: stack.enter_context(self._claimed()))
             if ranks.told_by_first(self._prepare):
+                on_start()
                 mine = ranks.share(len(self.chunks))
                 missing = [number for number in mine if not read_sealed(self._file(number))]
                 total, left = (sum(len(self.chunks[number][1]) for number in some) for some in (mine, missing))

@@ -95,8 +95,8 @@ def _check_facts(file: Path, facts: Any) -> dict[str, Any]:
         if not isinstance(facts, dict) or not isinstance(facts.get(name), kind):
             raise InputError(f"{file} has no {name} of type {kind.__name__}; expected a file that `tokenize` wrote")
     crops, grid = facts.get(CROPS, 1), facts["grid"]
-    if not isinstance(crops, int) or crops < 1:
-        raise InputError(f"{file} has {CROPS} {crops!r:.60}; expected an integer of at least 1")
+    if not isinstance(crops, int) or not 1 <= crops <= max(1, facts["rows"]):
+        raise InputError(f"{file} has {CROPS} {crops!r:.60}; expected an integer from 1 to its rows, {facts['rows']}")
     if len(grid) != 2 or not all(isinstance(side, int) and 0 < side <= MOST["num_tokens"] for side in grid):
         raise InputError(f"{file} has grid {grid!r:.60}; expected [height, width]")
     if not all(isinstance(name, str) for name in facts["class_names"]):

@@ -65,8 +65,8 @@ class SourceImages(ImageSet):
         if isinstance(source, FolderSource):
             self.facts["state"] = _state(source)
         self._pool = ThreadPoolExecutor(_WORKERS)
-        width, height = self._read(0).size  # so that a folder of broken images is refused before any work
-        width, height = (size, size) if size else (width, height)
+        source.check()
+        width, height = (size, size) if size else self._read(0).size
         self.image_size = (height, width)
         self.labels = source.labels[self.indices] if (source.labels >= 0).all() else None
 

@@ -10,7 +10,7 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -38,6 +38,7 @@ def train(
     settings: TrainingSettings,
     device: str = "cpu",
     settings_text: str | None = None,
+    on_start: Callable[[], object] = lambda: None,
 ) -> None:
     """Train until the end, or until SIGTERM or Ctrl-C. The same call resumes from the last checkpoint.
 
@@ -47,9 +48,11 @@ def train(
     task: the model and its loss.
     run: the run folder.
     settings_text: written to `run/settings.yaml` for people to read.
+    on_start: called when all settings are checked, before anything is written.
     """
     with joined(device) as ranks, _asked_to_stop() as asked:
         made = _Run(task, run, optimization, settings, ranks)  # invalid settings raise before anything is written
+        on_start()
         with made.folder.claimed():
             made.restore(settings_text)
             made.end(made.go(asked))

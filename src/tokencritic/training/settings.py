@@ -142,6 +142,9 @@ class Preset:
 def check_config(file: str, preset: Preset) -> None:
     """Raise InputError unless a file of settings is a small YAML mapping, with a mapping for each part of the preset."""
     values = read_yaml(file)
+    for name, value in values.items():
+        if value == {} and name not in vars(preset):  # which the parser takes for a part without settings
+            raise InputError(f"--config {file}: Option {name!r} is not accepted")
     for name, part in vars(preset).items():
         if is_dataclass(part) and not isinstance(values.get(name, {}), dict):
             raise InputError(f"--config {file}: {name} is {values[name]!r:.60}; expected a mapping of its settings")
