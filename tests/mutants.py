@@ -140,6 +140,36 @@ MUTANTS = {
         "torch.zeros((), dtype=torch.bool)",
         "tests/sampling/test_loop.py",
     ),
+    "NaN in scores passes for a rank": (
+        "sampling/loop.py",
+        "= scores.isnan().any()",
+        "= torch.zeros((), dtype=torch.bool)",
+        "tests/sampling/test_loop.py",
+    ),
+    "NaN in the scores that a refinement starts with": (
+        "sampling/starts.py",
+        "scores.isnan().any()",
+        "torch.zeros((), dtype=torch.bool)",
+        "tests/sampling/test_loop.py",
+    ),
+    "NaN in weights is loaded": (
+        "models/saved.py",
+        "        check_finite_weights(file, weights)\n",
+        "",
+        "tests/models/test_saved.py",
+    ),
+    "NaN in imported weights is written": (
+        "interop/checkpoint.py",
+        "        check_finite_weights(self.file, tensors)\n",
+        "",
+        "tests/cli/test_import_command.py",
+    ),
+    "candidates share one seed": (
+        "randomness.py",
+        "derived_seeds(seeds, numbers, 0)",
+        "seeds",
+        "tests/test_randomness.py",
+    ),
     "a mask id among the codes is accepted": (
         "adapters.py",
         "if 0 <= generator.mask_id < generator.codebook_size:",
@@ -468,8 +498,8 @@ MUTANTS = {
     ),
     "labels given to a generator without classes": (
         "pipeline.py",
-        "own = None if labels is None else labels[rows], all",
-        "own = torch.zeros_like(rows) if labels is None else labels[rows], all",
+        "own = None if labels is None else labels[rows], candidate",
+        "own = torch.zeros_like(rows) if labels is None else labels[rows], candidate",
         "tests/cli/test_factories.py",
     ),
     "--critic does not replace the model's critic": (

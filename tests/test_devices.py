@@ -111,7 +111,7 @@ def test_training_leaves_out_mps(monkeypatch, capsys):
 def test_a_device_that_cannot_be_used_is_refused_in_one_line(name, capsys):
     with pytest.raises(InputError, match=f"--device is {name}, wh"):
         choose_device(name)
-    for command in (["sample", "fashion-mnist", "--num", "1"], ["studio"], ["evaluate", "fashion-mnist"]):
+    for command in (["sample", "fashion-mnist", "--num", "1"], ["evaluate", "fashion-mnist"]):
         assert main([*command, "--device", name]) == 2
         assert len(capsys.readouterr().err.strip().splitlines()) == 1
 

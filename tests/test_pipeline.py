@@ -468,7 +468,7 @@ def test_a_damaged_folder_is_named(pipe, tmp_path, change, message):
         (lambda pipe: without_judges(pipe).refine(GREY, 0), "has no critic for refinement"),
         (lambda pipe: pipe.refine(GREY, 0, sampler="confidence"), "sampler is confidence"),
         (lambda pipe: pipe.refine(GREY, 0, ratio=0.0), "ratio is 0.0"),
-        (lambda pipe: pipe.refine(GREY, [0, 1]), "there are 2 labels for 1 images"),
+        (lambda pipe: pipe.refine(GREY, [0, 1]), "class_labels has 2 entries for 1 images"),
         (lambda pipe: without_classifier(pipe).refine(GREY), "no classes are given and the model has no classifier"),
         (lambda pipe: pipe.refine(torch.zeros(1, 5, dtype=torch.int64), 0), r"tokens has shape \(1, 5\)"),
         (lambda pipe: pipe.refine(torch.zeros(1, 4), 0), "tokens is float32; expected integers"),

@@ -4,7 +4,7 @@ import scipy.stats
 import torch
 
 from tokencritic.errors import InputError
-from tokencritic.randomness import Use, as_seeds, philox, uniforms
+from tokencritic.randomness import Use, as_seeds, candidate_seeds, philox, uniforms
 
 
 @pytest.mark.parametrize(
@@ -57,3 +57,13 @@ def test_seeds_are_one_per_image():
     for bad in ([1, 2], [1, 2, -1], [1, 2, 2**63], [1, 2, 0.5]):
         with pytest.raises(InputError, match="seeds"):
             as_seeds(bad, 3)
+
+
+def test_candidates_have_the_same_seeds_together_and_alone():
+    seeds = torch.tensor([5, 5, 5, 7])
+    together = candidate_seeds(seeds, torch.tensor([0, 1, 2, 1]))
+    assert together.tolist() == [
+        5,
+        *(candidate_seeds(torch.tensor([s]), n).item() for s, n in ((5, 1), (5, 2), (7, 1))),
+    ]
+    assert together.unique().numel() == 4

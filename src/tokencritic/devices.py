@@ -34,7 +34,7 @@ def choose_device(name: str = AUTO, training: bool = False) -> str:
             torch.cuda.set_device(tried)  # from here on the plain name means it too
     except (RuntimeError, AssertionError) as error:
         reason = reason_of(error).partition(". ")[0]  # torch goes on with all that the operator knows
-        raise InputError(f"--device is {name!r}, which cannot be used here: {reason}") from error
+        raise InputError(f"--device is {name}, which cannot be used here: {reason}") from error
     if name.startswith("cuda"):
         torch.set_float32_matmul_precision("high")
     return name

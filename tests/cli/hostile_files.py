@@ -56,7 +56,9 @@ def _pipeline(num_classes: int, *, critics: bool = True) -> TokenCriticPipeline:
     features = {"num_features": generator.num_features, "feature_width": generator.feature_width}
     own = {"num_tokens": 4, "codebook_size": 16, "num_classes": num_classes, "generator": generator.identity()}
     inline = InlineCritic(InlineCriticConfig(**own, **features, width=16, layers=1, heads=2, mlp_width=32)).eval()
-    classifier = Classifier(ClassifierConfig(image_size=8, num_classes=num_classes, width=8)) if num_classes > 1 else None
+    classifier = (
+        Classifier(ClassifierConfig(image_size=8, num_classes=num_classes, width=8)) if num_classes > 1 else None
+    )
     names = ("cat", "dog", "\x1b[31mred\n")[:num_classes]
     critic = generator.start_critic().eval()
     return TokenCriticPipeline(tokenizer, generator, critic, classifier, names, inline_critic=inline)
@@ -114,7 +116,9 @@ def _broken_models(place: Path) -> None:
     for part in ("critic", "inline_critic", "classifier", "tokenizer"):
         path = copy(f"nan-{part}") / part / "model.safetensors"
         tensors = safetensors.torch.load(path.read_bytes())
-        path.write_bytes(safetensors.torch.save({k: v * float("nan") if v.is_floating_point() else v for k, v in tensors.items()}))
+        path.write_bytes(
+            safetensors.torch.save({k: v * float("nan") if v.is_floating_point() else v for k, v in tensors.items()})
+        )
     changed("layers", "generator/config.json", layers=10**9)
     changed("width", "generator/config.json", width=10**9)
     changed("wide", "generator/config.json", width=2**16, mlp_width=2**18, heads=1, layers=1000)
@@ -150,7 +154,9 @@ def _broken_models(place: Path) -> None:
     copy("half")
     (place / "half/pipeline.json").write_text('{"format": 1, "par')
     copy("cut")
-    (place / "cut/generator/model.safetensors").write_bytes((place / "model/generator/model.safetensors").read_bytes()[:999])
+    (place / "cut/generator/model.safetensors").write_bytes(
+        (place / "model/generator/model.safetensors").read_bytes()[:999]
+    )
     copy("none")
     (place / "none/generator/model.safetensors").write_bytes(b"")
     copy("header")
@@ -187,16 +193,22 @@ def _broken_data(place: Path) -> None:
             with archive.open(f"{name}.npy", "w") as member:
                 np.lib.format.write_array_header_1_0(member, head)
                 member.write(bytes(100))
-    with zipfile.ZipFile(place / "bomb.npz", "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive, archive.open("images.npy", "w", force_zip64=True) as member:
-        np.lib.format.write_array_header_1_0(member, {"descr": "|u1", "fortran_order": False, "shape": (300, 1000, 1000)})
+    with (
+        zipfile.ZipFile(place / "bomb.npz", "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive,
+        archive.open("images.npy", "w", force_zip64=True) as member,
+    ):
+        np.lib.format.write_array_header_1_0(
+            member, {"descr": "|u1", "fortran_order": False, "shape": (300, 1000, 1000)}
+        )
         for _ in range(300):
             member.write(bytes(10**6))
     (place / "bomb").mkdir()
     # Repeated members expand as one file of a gigabyte.
     member = gzip.compress(bytes(2**24), 1)
-    (place / "bomb/train-labels-idx1-ubyte").write_bytes(bytes([0, 0, 8, 1]) + (2**30).to_bytes(4) )
+    (place / "bomb/train-labels-idx1-ubyte").write_bytes(bytes([0, 0, 8, 1]) + (2**30).to_bytes(4))
     (place / "bomb/train-images-idx3-ubyte.gz").write_bytes(
-        gzip.compress(bytes([0, 0, 8, 3]) + (2**14).to_bytes(4) + (256).to_bytes(4) * 2) + member * 64)
+        gzip.compress(bytes([0, 0, 8, 3]) + (2**14).to_bytes(4) + (256).to_bytes(4) * 2) + member * 64
+    )
     (place / "cut-idx").mkdir()
     (place / "cut-idx/train-images-idx3-ubyte.gz").write_bytes(member[:1000])
     (place / "idx").mkdir()
@@ -207,14 +219,25 @@ def _broken_data(place: Path) -> None:
     for number in range(12):
         (place / "corrupt" / f"{number}.png").write_text("text")
     for name, change in {
-        "crops-0": {"passes": 0}, "crops-x": {"passes": "x"}, "crops-negative": {"passes": -1}, "rows": {"rows": 10**12},
-        "grid": {"grid": [10**6, 10**6]}, "codes": {"codebook_size": 10**12}, "listed": {"class_names": [["a"], "b", "c"]},
-        "print": {"tokenizer_fingerprint": ["a"]}, "crops-huge": {"passes": 10**19},
+        "crops-0": {"passes": 0},
+        "crops-x": {"passes": "x"},
+        "crops-negative": {"passes": -1},
+        "rows": {"rows": 10**12},
+        "grid": {"grid": [10**6, 10**6]},
+        "codes": {"codebook_size": 10**12},
+        "listed": {"class_names": [["a"], "b", "c"]},
+        "print": {"tokenizer_fingerprint": ["a"]},
+        "crops-huge": {"passes": 10**19},
     }.items():
         shutil.copytree(place / "tokens", place / f"tokens-{name}")
         file = place / f"tokens-{name}/tokens.json"
         file.write_text(json.dumps(json.loads(file.read_text()) | change))
-    for name, content in {"deep": "[" * 10**5, "digits": f'{{"rows": {DIGITS}}}', "cut": '{"rows": ', "list": "[]"}.items():
+    for name, content in {
+        "deep": "[" * 10**5,
+        "digits": f'{{"rows": {DIGITS}}}',
+        "cut": '{"rows": ',
+        "list": "[]",
+    }.items():
         shutil.copytree(place / "tokens", place / f"tokens-{name}")
         (place / f"tokens-{name}/tokens.json").write_text(content)
     shutil.copytree(place / "tokens", place / "tokens-objects")
@@ -226,14 +249,32 @@ def _broken_data(place: Path) -> None:
 
 
 def _configs(place: Path) -> None:
-    laughs = "a: &a [x, x]\n" + "".join(f"{b}: &{b} [*{a}, *{a}]\n" for a, b in zip("abcdefghijklmnopqrs", "bcdefghijklmnopqrst"))
+    laughs = "a: &a [x, x]\n" + "".join(
+        f"{b}: &{b} [*{a}, *{a}]\n" for a, b in zip("abcdefghijklmnopqrs", "bcdefghijklmnopqrst")
+    )
     texts = {
-        "seven": "model: 7\n", "laughs": laughs, "deep": "{a: " * 10**4, "number": f"seed: {DIGITS}\n", "list": "- 1\n",
-        "unknown": "modle: {}\n", "code": "seed: !!python/object/apply:os.mkdir [executed]\n", "open": "a: [1\n",
-        "scalar": "7\n", "void": "", "layers": "model: {layers: 1000000000}\n", "steps": "training: {steps: 1.0e+12}\n",
-        "nan": "optimizer: {learning_rate: .nan}\n", "betas": "optimizer: {betas: [1, 2, 3]}\n", "kind": "model: {layers: [1]}\n",
-        "name": "run: [1]\n", "batch": "training: {batch_size: 1000000000000}\n", "nested": "training: {steps: {a: 1}}\n",
-        "crop": "crop: [center]\n", "twice": "seed: 1\nseed: 2\n", "key": "{[1]: 2}\n", "self": "config: self.yaml\n",
+        "seven": "model: 7\n",
+        "laughs": laughs,
+        "deep": "{a: " * 10**4,
+        "number": f"seed: {DIGITS}\n",
+        "list": "- 1\n",
+        "unknown": "modle: {}\n",
+        "code": "seed: !!python/object/apply:os.mkdir [executed]\n",
+        "open": "a: [1\n",
+        "scalar": "7\n",
+        "void": "",
+        "layers": "model: {layers: 1000000000}\n",
+        "steps": "training: {steps: 1.0e+12}\n",
+        "nan": "optimizer: {learning_rate: .nan}\n",
+        "betas": "optimizer: {betas: [1, 2, 3]}\n",
+        "kind": "model: {layers: [1]}\n",
+        "name": "run: [1]\n",
+        "batch": "training: {batch_size: 1000000000000}\n",
+        "nested": "training: {steps: {a: 1}}\n",
+        "crop": "crop: [center]\n",
+        "twice": "seed: 1\nseed: 2\n",
+        "key": "{[1]: 2}\n",
+        "self": "config: self.yaml\n",
     }
     for name, text in texts.items():
         (place / f"{name}.yaml").write_text(text)

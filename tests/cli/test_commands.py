@@ -11,7 +11,6 @@ import pytest
 from PIL import Image
 
 from tokencritic import TokenCriticPipeline
-from tokencritic.cli.main import main
 from tokencritic.tokenizers.compact import CompactConfig, CompactTokenizer
 
 COMMAND = Path(sys.executable).with_name("token-critic")
@@ -20,21 +19,6 @@ OFFICIAL = Path(__file__).parents[1] / "interop/fixtures/maskgit-official"
 
 def run(*arguments):
     return subprocess.run([COMMAND, *map(str, arguments)], capture_output=True, text=True, check=False)
-
-
-@pytest.fixture
-def refused(capsys):
-    """Call with a command line, get the one line of its error. In this process: sixteen starts of torch take a minute."""
-
-    def call(*arguments):
-        code = main([str(argument) for argument in arguments])
-        out, err = capsys.readouterr()
-        assert code == 2
-        assert out == ""
-        assert err.count("\n") == 1, err
-        return err.removeprefix(f"token-critic {arguments[0]}: ").strip()
-
-    return call
 
 
 @pytest.fixture(scope="module")
@@ -107,30 +91,3 @@ def test_tokenizing_is_killed_and_goes_on_to_the_same_bytes(tokenizer, images, t
     assert all((whole / name).read_bytes() == (cut / name).read_bytes() for name in files)
     facts = json.loads((cut / "tokens.json").read_text())
     assert facts["tokenizer_fingerprint"] == CompactTokenizer.from_pretrained(tokenizer).fingerprint()
-
-
-def test_bad_input_is_one_line_and_nothing_is_written(refused, model, tokenizer, images, tmp_path):
-    out = tmp_path / "out"
-    cases = {
-        ("sample", model, "--num", 0): "--num is 0",
-        ("sample", model, "--steps", "x"): "--steps: Expected a int. Got value: x",
-        ("sample", model, "--stepz", 3): "unrecognized arguments: --stepz 3",
-        ("sample", model, "--classes", "cat"): "--classes holds 'cat'",
-        ("sample", model, "--temperature", 1, 2, 3): "--temperature has 3 numbers",
-        ("sample", model, "--critic_window", 1): "critic_window is 1.0; it must be a start and an end",
-        ("sample", model, "--sampler", "critic"): "sampler is critic but the model has none",
-        ("sample", model, "--device", "cuda:7"): "--device is cuda:7, which cannot be used here",
-        ("sample", tmp_path): "has no pipeline.json",
-        ("sample", model, "--out", images, "--num", 1, "--steps", 1): "images.npz, which is a file; expected a folder",
-        ("train", "tokenizer", "fashion-mnist", "--data", images, "--run", out, "--lpips", "x"): "no perceptual term",
-        ("train", "tokenizer", "fashion-mnist", "--data", images, "--run", out, "--minutes", -1): "must be positive",
-        ("train", "tokenizer", "mnist", "--data", images, "--run", out): "mnist",
-        ("sample",): "required: model",
-        ("tokenize", tokenizer, tmp_path / "nowhere", "--out", out): "nowhere does not exist",
-        ("tokenize", tmp_path, images, "--out", out): "has no config.json",
-        ("tokenize", tokenizer, images, "--out", out, "--crops_per_image", 0): "crops_per_image is 0",
-        ("tokenize", tokenizer, images): "required",
-    }
-    for arguments, message in cases.items():
-        assert message in refused(*arguments), arguments
-        assert not out.exists(), arguments

@@ -138,7 +138,7 @@ def test_bad_input_is_one_line_and_nothing_is_written(pipe, model, tokens, tmp_p
         (tmp_path / "nowhere", *with_data): "nowhere",
         (model, *with_data, "--num", 0): "--num is 0; it must be at least 1",
         (model, *with_data, "--batch_size", -1): "--batch_size is -1",
-        (model, *with_data, "--seed", -1): "seeds holds",
+        (model, *with_data, "--seed", -1): "--seed is -1",
         (model, *with_data, "--held_out", 0): "held_out is 0.0",
         (model, *with_data, "--held_out", 0.7): "held_out is 0.7",
         (model, *with_data, "--held_out", 0.001): "leaves one side of 200 images empty",

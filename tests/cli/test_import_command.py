@@ -82,7 +82,7 @@ def test_the_official_files_become_a_model(tmp_path, files, capsys):
     flags = ("--generator", GENERATOR, "--tokenizer", TOKENIZER, "--class_names", files / "names.txt")
     assert call("maskgit", *flags, "--out", out) == 0
     said = capsys.readouterr().out
-    assert said.splitlines()[0] == f"reading {GENERATOR} and {TOKENIZER}"
+    assert said.splitlines()[0] == f"read {GENERATOR} and {TOKENIZER}"
     assert said.endswith("16 x 16 images, 16 tokens, 96 codes, 10 classes, 3 layers of width 64\n")
     pipe = TokenCriticPipeline.from_pretrained(out)
     assert pipe.class_names[9] == "class 9"
@@ -259,6 +259,14 @@ def test_what_is_wrong_with_the_files_is_one_line(refused, files):
     }
     for arguments, message in cases.items():
         assert message in refused(*arguments), arguments
+
+
+def test_weights_that_are_not_finite_are_not_imported(refused, tmp_path):
+    weights = published(VQGAN(VQGANConfig(**SMALL)))
+    weights["encoder.conv_in.weight"][0] = torch.nan
+    safetensors.torch.save_file(weights, tmp_path / "nan.safetensors")
+    message = refused("tokenizer-muse", "--tokenizer", tmp_path / "nan.safetensors", "--image_size", 8)
+    assert "encoder.conv_in.weight holds NaN or infinity" in message
 
 
 def test_a_folder_that_is_not_ours_is_not_written_to(refused, files, tmp_path, pipe, monkeypatch):

@@ -364,8 +364,8 @@ def test_bad_input_is_one_line_and_nothing_is_sampled(refused, model, make_model
     measured = ("--reference", data, "--features", "classifier")
     cases = {
         ("evaluate", model, *measured, "--num", 32): "32 images are too few for FID with features of 32 dimensions",
-        ("evaluate", model, *measured, "--metrics", "fid,fod"): "metrics holds 'fod'",
-        ("evaluate", model, *measured, "--metrics", ","): "metrics is empty",
+        ("evaluate", model, *measured, "--metrics", "fid,fod"): "--metrics holds 'fod'",
+        ("evaluate", model, *measured, "--metrics", ","): "--metrics is empty",
         ("evaluate", model, *measured, "--num", 0): "num is 0",
         ("evaluate", model, *measured, "--seed_sets", 0): "seed_sets is 0",
         ("evaluate", model, *measured, "--refine", 2): "refinement ratio is 2.0",
@@ -396,13 +396,13 @@ def test_bad_input_is_one_line_and_nothing_is_sampled(refused, model, make_model
         ("evaluate", model, *measured, "--out", tmp_path): "which is a folder; expected a file to write",
         ("tune", model, *measured, "--budget", 10, "--first", 40): "budget is 10 images; expected at least 80",
         ("tune", model, *measured, "--nfe", 0): "nfe is 0; expected at least 1, which one step",
-        ("tune", model, *measured, "--budget", 0): "budget is 0 images",
+        ("tune", model, *measured, "--budget", 0): "--budget is 0; it must be at least 1",
         ("tune", model, *measured, "--steps", 9): "--steps is 9; --nfe fixes the steps of every trial",
         ("tune", tmp_path / "nowhere", *measured): "is not a model folder; expected one that can be written to",
         ("tune", model, *measured, "--budget", 200, "--first", 20): "20 images are too few for FID",
         ("compare", model, *measured, "--steps", 0): "steps is 0; it must be an integer, at least 1",
         ("compare", model, *measured, "--nfe", 0): "nfe is 0; expected at least 1, which one step",
-        ("compare", model, *measured, "--candidates", 1): "--candidates holds 1; each must be at least 2",
+        ("compare", model, *measured, "--candidates", 1): "--candidates is 1; it must be at least 2",
         ("compare", model, *measured, "--candidates", 5, "--nfe", 9): "give one of them",
     }
     cases |= {(verb, model, *measured, "--device", "cud"): "--device is cud" for verb in VERBS}

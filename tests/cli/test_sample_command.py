@@ -120,7 +120,7 @@ def test_the_defaults_of_a_model_may_reject(pipe, tmp_path):
         (("--reject_by", "taste"), "--reject_by"),
         (("--format", "gif"), "--format"),
         (("--batch_size", 0), "--batch_size is 0"),
-        (("--seed", -1), "seeds holds [-1"),
+        (("--seed", -1), "--seed is -1"),
         (("--seed", 2**63 - 2, "--num", 5), "must be an integer from 0 to 2^63 - 1"),
     ],
 )

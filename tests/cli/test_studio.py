@@ -26,10 +26,10 @@ CASES = {
     ("--host", "0.0.0.0"): "--host is 0.0.0.0, which others can reach; give a --token",
     ("--host", "0.0.0.0", "--token", "short"): "--token is too short or odd",
     ("--port", "70000"): "--port is 70000; expected 0 to 65535",
-    ("--most_waiting", "0"): "waiting is 0; it must be above 0",
-    ("--most_images", "-3"): "images is -3; it must be above 0",
-    ("--wait_seconds", "-1"): "wait_seconds is -1.0; it must be above 0",
-    ("--device", "nowhere"): "--device is nowhere, which cannot be used here",
+    ("--most_waiting", "0"): "--most_waiting is 0; it must be at least 1",
+    ("--most_images", "-3"): "--most_images is -3; it must be at least 1",
+    ("--wait_seconds", "-1"): "--wait_seconds is -1.0; it must be a number above 0",
+    ("--device", "nowhere"): "--device is 'nowhere'; choose auto, cpu, cuda, cuda:N or mps",
     ("--host", "not a host"): "--host is not a host, which others can reach",
 }
 

@@ -60,6 +60,22 @@ def test_a_folder_without_a_config_is_named(folder):
         Generator.from_pretrained(folder)
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_weights_that_are_not_finite_are_refused(folder, value):
+    weights = safetensors.torch.load_file(folder / "model.safetensors")
+    weights["trunk.words.weight"][2, 3] = value
+    safetensors.torch.save_file(weights, folder / "model.safetensors")
+    with pytest.raises(InputError, match=r"model\.safetensors: trunk\.words\.weight holds NaN or infinity"):
+        Generator.from_pretrained(folder)
+
+
+def test_a_name_that_is_almost_a_bundled_model_is_not_looked_for_on_the_hub(monkeypatch):
+    monkeypatch.setattr("tokencritic.models.saved.get_hf_file_metadata", lambda *_, **__: pytest.fail("asked the Hub"))
+    for name in ("fashion_mnist", "Fashion-MNIST", "fashionmnist"):
+        with pytest.raises(InputError, match=f"{name} is neither .* did you mean fashion-mnist?"):
+            Generator.from_pretrained(name)
+
+
 def test_a_place_that_is_neither_folder_nor_hub_id_is_named():
     with pytest.raises(InputError, match=r"no-such/model is not a folder, and not a Hub id with config\.json"):
         Generator.from_pretrained("no-such/model", local_files_only=True)

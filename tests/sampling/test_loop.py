@@ -478,3 +478,10 @@ def test_scores_of_nan_are_an_error_that_names_the_scorer_and_the_step():
     scorer = CriticScorer(lambda tokens, labels: torch.full(tokens.shape, torch.nan))
     with pytest.raises(InputError, match="the scores of CriticScorer at step 1 are not finite"):
         sample(GENERATOR, scorer, [0, 1], 0, steps=4)
+
+
+def test_scores_of_nan_at_the_start_of_a_refinement_are_an_error():
+    scores = iter([torch.nan, 0.0])
+    scorer = CriticScorer(lambda tokens, labels: torch.full(tokens.shape, next(scores)))
+    with pytest.raises(InputError, match="the scores of CriticScorer at step 0 are not finite"):
+        refine(GENERATOR, scorer, ZEROS, [0], steps=2)

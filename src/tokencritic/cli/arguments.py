@@ -41,6 +41,8 @@ _FORMS: dict[str, dict[str, Any]] = {
     "reject_by": {"choices": get_args(RejectBy)},
 }
 SETTINGS = tuple(_FORMS)
+# What jsonargparse says of a value that is neither of a type nor None.
+_OPTIONAL = r"Does not validate against any of the Union subtypes .*? - (Expected .*?) - .* Given value: (.*)"
 _SAID: set[str] = set()  # devices that `auto` took, and which were named to the user
 
 
@@ -73,8 +75,9 @@ def parse(parser: ArgumentParser, arguments: list[str]) -> Namespace:
     try:
         return parser.parse_args(arguments)
     except ArgumentError as error:
-        message = re.sub(r'Parser key "([\w.]+)":', r"--\1:", str(error))
-        raise InputError(" ".join(re.sub(r"<class '(\w+)'>", r"\1", message).split())) from error
+        message = re.sub(r'Parser key "([\w.]+)"( element \d+)?:', r"--\1\2:", str(error))
+        message = " ".join(re.sub(r"<class '(\w+)'>", r"\1", message).split())
+        raise InputError(re.sub(_OPTIONAL, r"\1. Got value: \2", message)) from error
 
 
 def parse_work(parser: ArgumentParser, arguments: list[str], out: str, seed: str = "image i has seed + i") -> Namespace:

@@ -153,7 +153,7 @@ def _parse_settings(parser: ArgumentParser, arguments: list[str], preset: Any) -
     try:
         return parse(parser, arguments)
     except InputError as error:
-        for file in files:
+        for file in filter(None, files):
             try:
                 parse(parser, ["--config", file])
             except InputError as wrong:
