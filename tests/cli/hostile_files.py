@@ -6,13 +6,13 @@ import os
 import pickle
 import shutil
 import zipfile
+import zlib
 from pathlib import Path
 
 import msgpack
 import numpy as np
 import safetensors.torch
 import torch
-import yaml
 from PIL import Image
 
 from tokencritic import Generator, TokenCriticPipeline, TransformerConfig
@@ -21,11 +21,9 @@ from tokencritic.data.tokenizing import TokenizeJob
 from tokencritic.data.transforms import Preprocess
 from tokencritic.models.classifier import Classifier, ClassifierConfig
 from tokencritic.models.inline_critic import InlineCritic, InlineCriticConfig
-from tokencritic.pretrained import place_of
 from tokencritic.tokenizers.compact import CompactConfig, CompactTokenizer
 
 DIGITS = "9" * 5000
-BUNDLED = Path(place_of("fashion-mnist"))
 OFFICIAL = Path(__file__).parents[1] / "interop/fixtures/maskgit-official"
 
 
@@ -84,14 +82,11 @@ def _images(place: Path) -> None:
     for number in range(4):
         Image.fromarray(pixels[number]).save(place / "folder" / f"{number}.png")
     shutil.copy(place / "folder/0.png", place / "photo.png")
-    shutil.copy(place / "folder/0.png", place / "\x1b[31mred\n.png")
     (place / "nothing").touch()
     (place / "text").write_text("text\n")
     (place / "text.png").write_text("text\n")
     (place / "cut.png").write_bytes((place / "photo.png").read_bytes()[:60])
     header = b"IHDR" + (10**5).to_bytes(4) * 2 + bytes([8, 0, 0, 0, 0])
-    import zlib
-
     chunk = (13).to_bytes(4) + header + zlib.crc32(header).to_bytes(4)
     (place / "huge.png").write_bytes(b"\x89PNG\r\n\x1a\n" + chunk + (place / "photo.png").read_bytes()[33:])
 
@@ -250,7 +245,7 @@ def _broken_data(place: Path) -> None:
 
 def _configs(place: Path) -> None:
     laughs = "a: &a [x, x]\n" + "".join(
-        f"{b}: &{b} [*{a}, *{a}]\n" for a, b in zip("abcdefghijklmnopqrs", "bcdefghijklmnopqrst")
+        f"{b}: &{b} [*{a}, *{a}]\n" for a, b in zip("abcdefghijklmnopqrs", "bcdefghijklmnopqrst", strict=True)
     )
     texts = {
         "seven": "model: 7\n",

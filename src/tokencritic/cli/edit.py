@@ -77,7 +77,9 @@ def _parse(arguments: list[str]) -> Namespace:
     parser.add_argument("--region", action="append", metavar="LEFT,TOP,RIGHT,BOTTOM", help=text)
     text = "move the image right and down (negative: left and up) and sample the empty part"
     parser.add_argument("--shift", default="0,0", metavar="DX,DY", help=text)
-    text = "number or name, one for all results or one for each; by default the classifier's, if there are several classes"
+    text = (
+        "number or name, one for all results or one for each; by default the classifier's, if there are several classes"
+    )
     parser.add_argument("--classes", nargs="+", metavar="C", help=text)
     parser.add_argument("--num", type=int, default=4, help="number of results")
     if "--shift" in arguments[:-1]:  # joined to `--shift=-8,0`, because the parser reads -8,0 as a flag

@@ -17,7 +17,9 @@ def main(arguments: list[str]) -> None:
     )
     add_model(parser)
     parser.add_argument("images", nargs="+", help="image files; the centre square is resized to the model's size")
-    text = "numbers or names, one for each image or one for all; by default the classifier's, if there are several classes"
+    text = (
+        "numbers or names, one for each image or one for all; by default the classifier's, if there are several classes"
+    )
     parser.add_argument("--classes", nargs="+", metavar="C", help=text)
     parser.add_argument("--ratio", type=float, default=REFINEMENT_RATIO, help="share of tokens hidden at the start")
     given = parse_work(parser, arguments, "out/refined")
