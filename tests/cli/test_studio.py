@@ -62,5 +62,5 @@ def test_without_its_server_it_says_what_to_install(model, monkeypatch):
 
 
 def test_a_model_that_is_not_there_ends_the_studio(tmp_path):
-    with pytest.raises(InputError, match="nothing is neither a folder nor a Hub id"):
+    with pytest.raises(InputError, match="nothing is neither a folder, nor a bundled model"):
         main([str(tmp_path / "nothing"), "--port", "0"])

@@ -390,7 +390,7 @@ def test_bad_input_is_named(world, pipe, make_meter, tmp_path):
 def test_images_that_are_not_numbers_are_refused(world, make_meter, tmp_path):
     pipe = toy.make_pipe(world)
     pipe.tokenizer.decode = lambda tokens: toy.Painter.decode(pipe.tokenizer, tokens) * torch.nan
-    with pytest.raises(InputError, match="images hold values from nan to nan"):
+    with pytest.raises(InputError, match="the tokenizer decodes to values that are not finite"):
         make_meter()(SampleSets(pipe, tmp_path, 64).of(RANDOM))
 
 

@@ -126,12 +126,13 @@ def make_meter(
         classifier = TokenCriticPipeline.from_pretrained(given.classifier).to(check_device(given.device)).classifier
     cache, place = cache_folder(given.cache), reference_of(given)
     metrics, resamples = metrics_of(given), given.get("resamples", 0)
-    # The images of the reference come first: a mistyped path must not wait for Inception, which is downloaded.
-    reference = find_reference(place, image_size, channels, given.split, given.reference_num)
-    if (given.features or ("classifier" if place.name == PACKED else "inception")) == "inception":
-        features = InceptionFeatures.load(given.inception, device=check_device(given.device))
-    elif classifier is None:
+    chosen = given.features or ("classifier" if place.name == PACKED else "inception")
+    if chosen == "classifier" and classifier is None:
         raise InputError("--features is classifier, but the model has none; choose inception")
+    # The reference is opened first: a mistyped path must not wait for Inception, which is downloaded.
+    reference = find_reference(place, image_size, channels, given.split, given.reference_num)
+    if chosen == "inception":
+        features = InceptionFeatures.load(given.inception, device=check_device(given.device))
     else:
         features = ClassifierFeatures(classifier)
     # Checked first, because the features of the reference may take an hour.
