@@ -56,7 +56,8 @@ def main(arguments: list[str]) -> None:
     preset = find_preset(model, name)
     parser = make_parser(f"train {model} {name}", _ABOUT, _USAGE, print_config=None)
     for flag in _FLAGS[model]:
-        form = {"choices": ["generator", "random"], "default": "generator"} if flag == "start" else {"type": str}
+        form: dict[str, Any] = {"choices": ["generator", "random"], "default": "generator"}
+        form = form if flag == "start" else {"type": str}
         parser.add_argument(f"--{flag}", help=_HELP[flag], **form)
     add_device(parser)
     parser.add_argument("--dry_run", action="store_true", help=_DRY_RUN)
