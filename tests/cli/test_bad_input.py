@@ -47,13 +47,15 @@ def _no_answer(*_, **__):
 
 
 def files_in(place):
-    """The files and folders at any depth, with the time of their last change."""
+    """The files and folders at any depth, with the time of the last change of each file."""
     found, folders = {}, [place]
     while folders:
         for entry in os.scandir(folders.pop()):
-            found[entry.path] = entry.stat(follow_symlinks=False).st_mtime_ns
             if entry.is_dir(follow_symlinks=False):
+                found[entry.path] = None  # its time changes with a lock that comes and goes
                 folders.append(entry.path)
+            else:
+                found[entry.path] = entry.stat(follow_symlinks=False).st_mtime_ns
     return found
 
 
