@@ -28,7 +28,8 @@ MOST: dict[str, int] = {
     **dict.fromkeys(("num", "num_images_per_label", "reference_num", "first"), 2 * 10**6),
     **dict.fromkeys(("batch_size", "accumulation", "ranks", "fills"), 2**16),
     "budget": 10**9,
-    **dict.fromkeys(("rows", "workers", "most_images"), 1024),
+    **dict.fromkeys(("rows", "workers"), 1024),
+    "most_images": 10**6,
     "most_waiting": 10**4,
 }
 TRAINING_STEPS = 10**9

@@ -97,10 +97,6 @@ def _parse(arguments: list[str]) -> Namespace:
     given = parse(parser, arguments)
     check_positive(given, "rows")
     check_work(given)
-    if (
-        Path(place_of(given.model)) / "pipeline.json"
-    ).is_file():  # else the next line may say that there is no such model
-        _tell(f"loading {given.model}")
     return given
 
 

@@ -45,7 +45,7 @@ _HELP = {
     "generator": "a model folder or Hub id, the folder of a generator alone, or its run; without --data its tokens are used; "
     "or module:factory, a function of yours that makes a generator",
     "start": "generator: from its trunk; random: as in the paper",
-    "tokenizer": "a model folder or that of a tokenizer, to show samples while training; by default none are shown",
+    "tokenizer": "a folder of a model or tokenizer, to show samples while training, else none",
 }
 _DRY_RUN = "print FLOPs, memory and GPU-hours of the run, and exit"
 _OPTIONAL = ("lpips", "start", "tokenizer")

@@ -1,7 +1,7 @@
 """The one loop: propose a complete image, score its tokens, hide the lowest, T times."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
@@ -30,6 +30,7 @@ class Start:
 
     labels: (b,) int64 or None; seeds: (b,) int64. plan: of the steps, from `Plan.make`.
     distinct: each label once, (k,) int64, and which of them each image has, (b,) int64; None without labels.
+    broken: truth values known before the loop, by what is not finite if they are true; see `_check_finite`.
     """
 
     tokens: Tensor
@@ -39,6 +40,7 @@ class Start:
     seeds: Tensor
     plan: Plan
     distinct: tuple[Tensor, Tensor] | None = None
+    broken: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 @torch.no_grad()
@@ -57,7 +59,7 @@ def run_loop(
     plan, mask, mask_id = start.plan, start.mask, generator.mask_id
     num_masked = torch.tensor([step.num_masked for step in (plan.start, *plan.steps)], device=mask.device)
     tokens = start.tokens.masked_fill(mask, mask_id)
-    broken: dict[str, Tensor] = {}
+    broken = dict(start.broken)
     with evaluating(*generator.networks, *scorer.networks):
         for step, before in plan.with_effect(scorer.revokes):
             current = generator.at(step)
@@ -86,7 +88,7 @@ def run_loop(
             tokens = proposal.tokens.masked_fill(mask, mask_id)
             if on_step is not None:
                 on_step(proposal, scores, mask)
-    check_finite(broken)
+    _check_finite(broken)
     return tokens
 
 
@@ -95,7 +97,7 @@ def _no_distribution(logits: Tensor) -> Tensor:
     return ~logits.amax(-1).isfinite().all()
 
 
-def check_finite(broken: dict[str, Tensor]) -> None:
+def _check_finite(broken: dict[str, Tensor]) -> None:
     """Raises InputError for the first that is true. All of them are read at once, so that the host waits once per run."""
     found = torch.stack(list(broken.values())).tolist() if broken else []
     if any(found):

@@ -16,7 +16,7 @@ from tokencritic.contracts import MaskedGenerator, evaluating
 from tokencritic.errors import InputError, as_integers, check_range
 from tokencritic.plan import Plan
 from tokencritic.randomness import as_seeds, resampling_seeds
-from tokencritic.sampling.loop import OnStep, Start, check_finite, choose, run_loop
+from tokencritic.sampling.loop import OnStep, Start, choose, run_loop
 from tokencritic.sampling.model_settings import REFINING
 from tokencritic.sampling.settings import REFINEMENT_RATIO, Temperature
 from tokencritic.schedules import find_schedule
@@ -103,9 +103,8 @@ def refine(
         scores, mask = choose(scorer, given, free, plan.start.num_masked)
     if on_step is not None:
         on_step(given, scores, mask)
-    refined = run_loop(generator, scorer, replace(start, mask=mask), temperature, on_step)
-    check_finite({f"the scores of {type(scorer).__name__} at step 0": scores.isnan().any()})
-    return refined
+    broken = {f"the scores of {type(scorer).__name__} at step 0": scores.isnan().any()}
+    return run_loop(generator, scorer, replace(start, mask=mask, broken=broken), temperature, on_step)
 
 
 def edit(
