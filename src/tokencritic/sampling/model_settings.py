@@ -154,8 +154,8 @@ class ModelSettings:
 def untuned_critic(defaults: SamplingSettings) -> SamplingSettings:
     """Return settings for a critic of unknown quality, with the steps and guidance of the model's defaults.
 
-    The critic window is late and the noise strong, so that a weak critic does little harm. With the paper's settings it
-    collapses to uniform images.
+    The critic window is late and the noise strong, so that a weak critic does little harm. With the paper's settings
+    its images have less variety.
     """
     shared = {name: vars(defaults)[name] for name in _SHARED}
     late = {"noise_kind": "gumbel", "selection_noise": 3.4, "critic_window": (0.53, 0.0)}
