@@ -24,6 +24,7 @@ class Table:
     rows: by name, in order; None for all. columns: nfe, cost, ms, metrics, and /ROW for the ratio of FID to that row's.
     brief: standard deviations of FID alone, the lowest FID in bold, and no commands.
     titles: the title of the only row of a file, by file, in place of the sampler's.
+    command: what wrote all files, in place of the command of each.
     """
 
     groups: dict[str, tuple[str, ...]]
@@ -32,6 +33,7 @@ class Table:
     group: str = ""
     brief: bool = False
     titles: dict[str, str] = field(default_factory=dict)
+    command: str = ""
 
     @property
     def files(self) -> list[str]:
@@ -51,7 +53,8 @@ class Table:
             for place, row in enumerate(rows.values()):
                 cells = [row.title, *(self._cell(name, row, rows, times[row.title]) for name in columns)]
                 lines.append([*([label if place == 0 else ""] if self.group else []), *cells])
-        commands = [] if self.brief else ["```bash", *dict.fromkeys(map(results.command, self.files)), "```", ""]
+        commands = dict.fromkeys(self.command or results.command(file) for file in self.files)
+        commands = [] if self.brief else ["```bash", *commands, "```", ""]
         return "\n".join([*commands, *(f"| {' | '.join(cells)} |" for cells in lines), ""])
 
     def _rows(self, results: Results, files: tuple[str, ...]) -> dict[str, Row]:
@@ -61,7 +64,7 @@ class Table:
             if file in self.titles:
                 (row,) = found.values()
                 found = {file: replace(row, title=self.titles[file])}
-            rows = found | rows  # what two files have is that of the first
+            rows |= {name: row for name, row in found.items() if name not in rows}  # of two files the first counts
         return {name: rows[name] for name in self.rows or rows if name in rows}
 
     def _cell(self, column: str, row: Row, rows: dict[str, Row], milliseconds: float) -> str:
@@ -100,7 +103,8 @@ def undertrained(*models: str) -> Table:
     runs["paper"] = "`--paper`: Token-Critic, 18 steps"
     titles = {f"undertrained_{model}_{run}": title for model in models for run, title in runs.items()}
     columns = ("nfe", "cost", "fid", "/confidence", *QUALITY)
-    return Table(groups, None, columns, "minutes", titles=titles)
+    command = "recipes/fashion_mnist/undertrained out/undertrained MINUTES"
+    return Table(groups, None, columns, "minutes", titles=titles, command=command)
 
 
 SHORT = (*SPENT, "fid", "precision", "recall")
