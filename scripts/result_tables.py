@@ -111,7 +111,9 @@ SHORT = (*SPENT, "fid", "precision", "recall")
 TABLES = {
     "readme": Table({"": ("cost_9",)}, columns=(*SHORT, "accuracy"), brief=True),
     "readme_27": Table({"": ("main_27",)}, columns=(*SPENT, "fid", "kid", "precision", "recall"), brief=True),
-    "equal_steps": Table({"": ("equal_steps",)}, (*TWICE, *REFINED[1:]), (*SPENT, "fid", "/confidence", *QUALITY)),
+    "equal_steps": Table(
+        {"": ("equal_steps",)}, (*SAMPLERS, "confidence-36", *REFINED[1:]), (*SPENT, "fid", "/confidence", *QUALITY)
+    ),
     "main_steps": by_features("main_steps", rows=TWICE),
     "main_18": by_features("main_18"),
     "main_27": by_features("main_27"),
