@@ -9,5 +9,10 @@ export OMP_NUM_THREADS=1
 
 one() { OMP_NUM_THREADS=2 "$bin/token-critic" "$@"; }
 both() { "$bin/torchrun" --standalone --nproc-per-node 2 --no-python -- "$bin/token-critic" "$@"; }
+# published FILE NAME: keep a result as NAME.json in the folder $results, its command without the paths of this machine
+published() {
+  mkdir -p "$results"
+  sed -E '/^  "command":/s/ --(out|cache|inception) [^ "]+//g' "$1" >"$results/$2.json"
+}
 # scaled NUMBER [LEAST]: NUMBER divided by LESS, at least LEAST
 scaled() { local number=$(($1 / ${LESS:-1})) least=${2:-1}; echo $((number > least ? number : least)); }

@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -82,11 +81,11 @@ class Results:
                 row = Row.of(one)
                 rows[f"{row.name}-{one['images']['settings']['steps']}" if row.name in rows else row.name] = row
             self._rows[file] = rows
-            self._commands[file] = re.sub(r" --(out|cache|inception) \S+", "", content["command"])
+            self._commands[file] = content["command"]
         return self._rows[file]
 
     def command(self, file: str) -> str:
-        """The command that measured it, without the places of files."""
+        """The command that measured it."""
         self.rows(file)
         return self._commands[file]
 

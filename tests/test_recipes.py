@@ -17,10 +17,11 @@ RECIPES = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "recipes"
 # `compare` writes a folder, `evaluate` a file.
 TOKEN_CRITIC = r"""#!/usr/bin/env bash
 printf '%q ' "$@" >> calls; echo >> calls
+printf -v command '{\n  "command": "token-critic %s",' "$*"
 while (($#)); do
   case "$1 ${2:-}" in
-    "--out "*.json) mkdir -p "$(dirname "$2")"; touch "$2" ;;
-    "--out "*) mkdir -p "$2"; touch "$2/comparison.json" ;;
+    "--out "*.json) mkdir -p "$(dirname "$2")"; echo "$command" > "$2" ;;
+    "--out "*) mkdir -p "$2"; echo "$command" > "$2/comparison.json" ;;
   esac
   shift
 done
@@ -86,6 +87,11 @@ def test_single_results_can_be_measured_and_a_smoke_test_changes_no_page(run, tm
     assert all(words[1] == "fashion-mnist" for words in calls)  # no model was trained
     names = ["cost_9", "main_rejection_critic", "main_rejection_maskgit"]
     assert sorted(file.stem for file in results.glob("*")) == names
+    for file in results.glob("*"):  # the command, without the paths of the machine that measured
+        (command,) = [line for line in file.read_text().splitlines() if "command" in line]
+        assert "token-critic " in command
+        assert "--num " in command
+        assert "out/" not in command
     shutil.rmtree(results)
     run(measure, "out", "cost_9", LESS="1000")
     assert not results.exists()

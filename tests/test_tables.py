@@ -140,7 +140,7 @@ def test_evaluations_refinement_rejection_and_times_are_rows_too(tmp_path):
     refined = {"before": result(maskgit, 0.4), "after": result(maskgit, 0.2, maskgit | {"sampler": "critic"})}
     at_random = {"before": result(maskgit, 0.4), "after": result(maskgit, 0.3, control)}
     for name, results in {"refined": refined, "refined_at_random": at_random}.items():
-        content = {"command": f"token-critic evaluate M --name {name} --out x/y.json", "results": results}
+        content = {"command": f"token-critic evaluate M --name {name}", "results": results}
         (tmp_path / f"{name}.json").write_text(json.dumps(content))
     text = TABLES["refinement"].text(Results(tmp_path))
     assert text.splitlines()[1:] == [
