@@ -106,7 +106,7 @@ def parse_json(place: object, content: str | bytes) -> Any:
 
 
 def read_yaml(file: str | Path) -> dict[str, Any]:
-    """Read a YAML mapping. Aliases, which can grow without bound, raise InputError."""
+    """Read a YAML mapping. Aliases, which can grow without bound, and repeated keys raise InputError."""
     import yaml
 
     content, levels = read_whole(file, YAML_BYTES), 0
@@ -121,12 +121,29 @@ def read_yaml(file: str | Path) -> dict[str, Any]:
                 levels += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
                 if levels > DEPTH:
                     raise InputError(f"{file} is nested deeper than {DEPTH} levels; expected a config")
-            values = yaml.safe_load(text)
+            loader = yaml.SafeLoader(text)
+            if (node := loader.get_single_node()) is not None and (key := _repeated_key(node)) is not None:
+                raise InputError(f"{file} has {key} twice in one mapping; expected each name once")
+            values = loader.construct_document(node) if node is not None else None
     except yaml.YAMLError as error:
         raise InputError(f"{file} is not a YAML config: {' '.join(str(error).split())}") from error
     if not isinstance(values, dict):
         raise InputError(f"{file} holds a {type(values).__name__}; expected a mapping")
     return values
+
+
+def _repeated_key(node: Any) -> str | None:
+    """Return a key that a mapping of a YAML document holds twice, or None. PyYAML would keep the last value."""
+    seen: set[str] = set()
+    for child in node.value if isinstance(node.value, list) else ():
+        if isinstance(child, tuple):
+            key, child = child
+            if isinstance(key.value, str) and key.value in seen:
+                return key.value
+            seen |= {key.value} if isinstance(key.value, str) else set()
+        if (found := _repeated_key(child)) is not None:
+            return found
+    return None
 
 
 def check_fields(place: object, values: Mapping[str, Any], kinds: Mapping[str, type]) -> None:

@@ -568,6 +568,7 @@ CASES: dict[str, dict[str, str]] = {
         f"{_TRAINED} --config batch.yaml": "batch_size is 1000000000000",
         f"{_TRAINED} --config nested.yaml": "--config nested.yaml: --training.steps: Expected a int",
         f"{_TRAINED} --config crop.yaml": "--config crop.yaml: --crop: Expected a",
+        f"{_TRAINED} --config twice.yaml": "twice.yaml has seed twice in one mapping",
         f"{_TRAINED} --config key.yaml": 'key.yaml is not a YAML config: while constructing a mapping in "<unicode',
         f"{_TRAINED} --config self.yaml": "--config self.yaml: Config file loop detected: self.yaml -> self.yaml",
         f"{_TRAINED} --config binary.yaml": "binary.yaml is not a YAML text file",
