@@ -8,7 +8,7 @@ from result_files import Results, Row
 from tokencritic.evaluation.report import number
 
 HEADS = {"nfe": "NFE", "ms": "ms/image", "fid": "FID", "kid": "KID", "is": "IS", "accuracy": "class accuracy"}
-HEADS |= {"/confidence": "to MaskGIT", "/random-remask": "to the control"}
+HEADS |= {"/confidence": "to MaskGIT", "/random-remask": "to the control", "/inline_at_random": "to random choice"}
 SAMPLERS = ("confidence", "random-remask", "critic", "inline")
 TWICE = ("confidence", "confidence-36", *SAMPLERS[1:])  # MaskGIT at 18 and 36 steps
 REFINED = ("confidence", "refined-critic", "refined-random-remask")
@@ -129,6 +129,12 @@ TABLES = {
         (*SPENT, "fid", "/confidence", "kid", "precision", "recall"),
     ),
     "cost": by_cost("6", "6.6", "9", "18"),
+    "inline_control": Table(
+        {"": ("cost_9", "inline_at_random")},
+        ("confidence", "inline_at_random", "inline"),
+        ("nfe", "cost", "fid", "/confidence", "/inline_at_random", *QUALITY),
+        titles={"inline_at_random": "inline sampler, 8 steps, random choice"},
+    ),
     "cost_inception": Table(
         {"": ("inception_9_maskgit", "inception_9_control", "inception_9_inline")},
         SAMPLERS,
