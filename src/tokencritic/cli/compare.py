@@ -12,8 +12,8 @@ from tokencritic.errors import InputError, check_at_least
 def main(arguments: list[str]) -> None:
     parser = make_parser(
         "compare",
-        "Evaluate MaskGIT at T and 2T steps, and at T steps Token-Critic, the inline critic, random re-masking "
-        "(the control), refinement and, with --candidates, rejection. Reports metrics with standard deviation, "
+        "Evaluate MaskGIT, Token-Critic, the inline critic and random re-masking (the control) at T steps, then "
+        "refinement, MaskGIT at 2T steps and, with --candidates, rejection. Reports metrics with standard deviation, "
         "NFE and cost. Uses the settings that `tune` found.",
         "MODEL [OPTIONS]",
     )

@@ -44,9 +44,9 @@ class Compared:
 def comparison_lines(pipe: TokenCriticPipeline, steps: int, candidates: Sequence[int] = ()) -> list[Line]:
     """Return the lines of the paper's protocol.
 
-    The lines are all samplers at T steps, MaskGIT at 2T, MaskGIT refined by the critic and, as its control, at random,
-    and MaskGIT and the critic with rejection. Lines that need a missing part are left out. Tuned
-    settings are used where they exist.
+    The lines are all samplers at T steps, MaskGIT refined by the critic and, as its control, at random, MaskGIT at 2T
+    steps, and MaskGIT and the critic with rejection. Lines that need a missing part are left out. Tuned settings are
+    used where they exist.
 
     steps: T.
     candidates: numbers of candidates for rejection. The paper's acceptance rates of 20 % and 10 % are 5 and 10.
@@ -56,13 +56,14 @@ def comparison_lines(pipe: TokenCriticPipeline, steps: int, candidates: Sequence
         for count in (steps, 2 * steps)
     )
     baseline, critic = once.pop("confidence"), once.get("critic")
-    lines, plain = [baseline, *once.values(), twice["confidence"]], [baseline]
+    lines, plain = [baseline, *once.values()], [baseline]
     if critic is not None:
         chosen = dataclasses.replace(critic.settings, **REFINING)
         for how, settings in (("by the critic", chosen), ("at random", chosen.with_random_remasking())):
             refinement = Refinement(REFINEMENT_RATIO, settings)
             lines.append(dataclasses.replace(baseline, name=f"{baseline.name}, refined {how}", refinement=refinement))
         plain.append(critic)
+    lines.append(twice["confidence"])
     for ranker in ("classifier", "critic"):
         for one in plain if ranker in pipe.parts else ():
             for count in candidates:
