@@ -107,10 +107,10 @@ def undertrained(*models: str) -> Table:
     return Table(groups, None, columns, "minutes", titles=titles, command=command)
 
 
-SHORT = (*SPENT, "fid", "precision", "recall")
+SHORT = (*SPENT, "fid", "kid", "precision", "recall")
 TABLES = {
-    "readme": Table({"": ("cost_9",)}, columns=(*SHORT, "accuracy"), brief=True),
-    "readme_27": Table({"": ("main_27",)}, columns=(*SPENT, "fid", "kid", "precision", "recall"), brief=True),
+    "readme_steps": Table({"": ("main_steps",)}, columns=SHORT, brief=True),
+    "readme_27": Table({"": ("main_27",)}, columns=SHORT, brief=True),
     "equal_steps": Table(
         {"": ("equal_steps",)}, (*SAMPLERS, "confidence-36", *REFINED[1:]), (*SPENT, "fid", "/confidence", *QUALITY)
     ),

@@ -48,7 +48,7 @@ def test_a_changed_digit_is_found_and_mended_wherever_it_is_generated(name, resu
 @pytest.fixture
 def own(tmp_path):
     """Results that a test may change."""
-    for name in ("cost_9", "cost_18"):
+    for name in ("cost_9", "cost_18", "inline_at_random"):
         shutil.copy(RESULTS / f"{name}.json", tmp_path)
     return tmp_path
 
@@ -62,10 +62,10 @@ def test_a_new_result_changes_tables_and_sentences(own):
         "It has 0.66 of MaskGIT's FID, 34 % less, 0.124.\n<!-- numbers\n0.66 = cost_9:inline / cost_9:confidence\n"
     )
     sentence += "34 % = 1 - cost_9:inline:fid / cost_9:confidence\n0.124 = cost_9:inline\n-->\n"
-    text = f"{sentence}\n<!-- table readme -->\n<!-- end -->\n"
+    text = f"{sentence}\n<!-- table inline_control -->\n<!-- end -->\n"
     before = page_of(text, own)
     assert before.text.startswith(sentence)
-    assert "| inline critic, 8 steps | 8 | 8.87 | **0.124 ± 0.005** | 0.787 |" in before.text
+    assert "| inline critic, 8 steps | 8 | 8.87 | 0.124 ± 0.005 | 0.66 | 0.74 | 0.787 ± 0.004 |" in before.text
     content = json.loads((own / "cost_9.json").read_text())
     (inline,) = [one for one in content["results"] if one["row"]["sampler"] == "inline"]
     inline["metrics"]["fid"] |= {"value": 0.2, "std": 0.02}
@@ -74,7 +74,7 @@ def test_a_new_result_changes_tables_and_sentences(own):
     assert after.text.startswith(
         "It has 1.07 of MaskGIT's FID, -7 % less, 0.200.\n<!-- numbers\n1.07 = cost_9:inline /"
     )
-    assert "| inline critic, 8 steps | 8 | 8.87 | 0.200 ± 0.020 | 0.787 |" in after.text
+    assert "| inline critic, 8 steps | 8 | 8.87 | 0.200 ± 0.020 | 1.07 | 1.21 | 0.787 ± 0.004 |" in after.text
     assert page_of(after.text, own).text == after.text
 
 

@@ -140,6 +140,22 @@ def test_a_step_is_one_generator_evaluation_and_its_counts_are_exact():
     assert ((tokens >= 0) & (tokens < 12)).all()
 
 
+def test_a_large_noise_re_masks_as_many_tokens_without_regard_to_the_head():
+    """The control of docs/inline-critic.md."""
+    other = InlineCritic(HEAD_CONFIG).eval()
+    for parameter in other.parameters():
+        parameter.data += 0.2 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(7))
+    traces = {}
+    for noise in (0.5, 1e6):
+        for name, head in {"one": HEAD, "other": other}.items():
+            traces[noise, name] = trace = Trace()
+            sample(GENERATOR, InlineScorer(head, 0.6, noise), [0, 1, 2, 0], steps=8, on_step=trace)
+    remasked = {key: torch.stack([step.remasked for step in trace.steps]) for key, trace in traces.items()}
+    assert remasked[1e6, "one"].equal(remasked[1e6, "other"])
+    assert not remasked[0.5, "one"].equal(remasked[0.5, "other"])
+    assert remasked[1e6, "one"].sum(2).equal(remasked[0.5, "one"].sum(2))
+
+
 @pytest.mark.parametrize("guidance", [1.0, 2.5])
 def test_logits_are_bit_identical_with_and_without_features(guidance):
     generator, mask = guided(GENERATOR, guidance), torch.rand(4, 16, generator=torch.Generator().manual_seed(1)) < 0.6
