@@ -73,6 +73,27 @@ class Ranks:
             raise box[1]
         return box[0]
 
+    def spread(self, count: int, work: Callable[[int], T]) -> list[T]:
+        """Run `work` for the numbers 0 to count - 1, each on one rank, and return all results in order on all ranks.
+
+        An InputError is raised on all ranks, so that no rank keeps waiting.
+        """
+        mine: dict[int, Any] = {}
+        for number in self.share(count):
+            try:
+                mine[number] = work(number)
+            except InputError as error:
+                mine[number] = error
+        parts: list[Any] = [mine]
+        if self.size > 1:
+            parts = [None] * self.size
+            dist.all_gather_object(parts, mine)
+        results = {number: result for part in parts for number, result in part.items()}
+        for number in range(count):
+            if isinstance(results[number], InputError):
+                raise results[number]
+        return [results[number] for number in range(count)]
+
     def gathered(self, value: T) -> list[T]:
         """Return the values of all ranks in their order on the first rank, and an empty list on the others."""
         if self.size == 1:

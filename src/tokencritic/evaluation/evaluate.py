@@ -3,7 +3,7 @@
 import platform
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal
@@ -84,13 +84,12 @@ class Meter:
         """
         check_plan(self.features, self.metrics, self.resamples, self.few_samples, min(map(len, sets)))
         names = choose_metrics(self.metrics, self.features, sets[0].labels is not None, self.reference)
-        found = []
+        resamples, compared = self.resamples if len(sets) == 1 else 0, []
         for number, images in enumerate(sets):
             named = what if len(sets) == 1 else f"{what}, set {number + 1} of {len(sets)}"
             features = extract(images, self.features, self.cache, self.ranks, named)
-            resamples = self.resamples if len(sets) == 1 else 0
-            compared = _Compared(features, images.labels, self.reference, resamples)
-            found.append(self.ranks.told_by_first(partial(compared.metrics, names)))
+            compared.append(_Compared(features, images.labels, self.reference, resamples))
+        found = self.ranks.spread(len(sets), lambda number: compared[number].metrics(names))
         together = {name: over_seed_sets([one[name] for one in found]) for name in names}
         return Evaluation(found[0] if len(found) == 1 else together, self.facts(sets))
 
@@ -137,7 +136,7 @@ class _Compared:
 
     @cached_property
     def hits(self) -> Hits:
-        return precision_recall(*self.both)
+        return precision_recall(*self.both, real_radii=self.reference.radii)
 
     def fid(self) -> MetricValue:
         chunks = list(self.fake.stream("features"))

@@ -162,7 +162,7 @@ class Hits(NamedTuple):
     real: Tensor
 
 
-def precision_recall(real: Tensor, fake: Tensor, k: int = 3) -> Hits:
+def precision_recall(real: Tensor, fake: Tensor, k: int = 3, real_radii: Tensor | None = None) -> Hits:
     """Compute improved precision and recall (Kynkaanniemi et al., 2019).
 
     The manifold of a set is the union of balls around its points. The radius of a ball is the distance to the k-th
@@ -170,6 +170,7 @@ def precision_recall(real: Tensor, fake: Tensor, k: int = 3) -> Hits:
     inside.
 
     real, fake: features (n, d) and (m, d) of any floating type.
+    real_radii: `manifold_radii(real, k)` if known.
 
     Distances are computed in blocks, so that memory does not grow with the number of pairs.
     """
@@ -178,7 +179,8 @@ def precision_recall(real: Tensor, fake: Tensor, k: int = 3) -> Hits:
         if len(features) <= k:
             raise InputError(f"{name} has {len(features)} points; expected at least {k + 1} for {k} neighbours of each")
     centre = real.mean(0, dtype=torch.float64)
-    real_radii, fake_radii = _radii(real, centre, k), _radii(fake, centre, k)
+    fake_radii = _radii(fake, centre, k)
+    real_radii = manifold_radii(real, k) if real_radii is None else real_radii
     real_hit, fake_hit = (torch.zeros(len(x), dtype=torch.bool) for x in (real, fake))
     for rows in _slices(real):
         for columns in _slices(fake):
@@ -187,6 +189,11 @@ def precision_recall(real: Tensor, fake: Tensor, k: int = 3) -> Hits:
             fake_hit[columns] |= (least <= real_radii[rows, None]).any(0)
             real_hit[rows] |= (least <= fake_radii[columns]).any(1)
     return Hits(fake_hit.double(), real_hit.double())
+
+
+def manifold_radii(points: Tensor, k: int = 3) -> Tensor:
+    """Return the squared radii of the balls around points (n, d), with their rounding error bounds: (n,) float64."""
+    return _radii(points, points.mean(0, dtype=torch.float64), k)
 
 
 def _slices(points: Tensor) -> list[slice]:

@@ -1,11 +1,13 @@
 """The reference that generated images are compared with: a data set, or a file of its feature statistics."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from tokencritic.data.npz import array_names, arrays_of, write_arrays
 from tokencritic.data.source import Split
@@ -14,7 +16,7 @@ from tokencritic.errors import InputError
 from tokencritic.evaluation.cache import ChunkArrays, Chunks, chunk_ranges, file_digest
 from tokencritic.evaluation.features import Features, extract
 from tokencritic.evaluation.image_sets import ImageSet, check_whole, open_images
-from tokencritic.evaluation.metrics import Gaussian, fit_gaussian
+from tokencritic.evaluation.metrics import Gaussian, fit_gaussian, manifold_radii
 
 PACKED = "reference.npz"  # file name in a model folder
 
@@ -31,6 +33,12 @@ class Reference:
     gaussian: Gaussian
     features: Chunks | None
     facts: dict[str, Any]
+
+    @cached_property
+    def radii(self) -> Tensor:
+        """The radii of the manifold of the features, by which precision is measured. Computed once for all image sets."""
+        assert self.features is not None
+        return manifold_radii(self.features.whole("features"))
 
 
 class Unmeasured(NamedTuple):
