@@ -16,9 +16,9 @@ from tokencritic.scoring import Proposal, Scorer
 
 
 class OnStep(Protocol):
-    """Called after each step, for instance a `Trace`.
+    """A callable for each step, such as a `Trace`.
 
-    scores: what the scorer thinks, without its noise; None after the last step, where nothing is hidden or scored.
+    scores: the scores of all tokens without noise; None after the last step, which hides and scores nothing.
     """
 
     def __call__(self, proposal: Proposal, scores: Tensor | None, mask: Tensor, /) -> Any: ...
@@ -26,11 +26,16 @@ class OnStep(Protocol):
 
 @dataclass(frozen=True)
 class Start:
-    """Where the loop starts. tokens: (b, n) int64; mask: (b, n) bool, hidden at first; free: (b, n) bool, may ever be hidden.
+    """The start of the loop.
 
-    labels: (b,) int64 or None; seeds: (b,) int64. plan: of the steps, from `Plan.make`.
-    distinct: each label once, (k,) int64, and which of them each image has, (b,) int64; None without labels.
-    broken: truth values known before the loop, by what is not finite if they are true; see `_check_finite`.
+    tokens: (b, n) int64.
+    mask: (b, n) bool, True where a token is hidden at first.
+    free: (b, n) bool, True where a token may be hidden.
+    labels: (b,) int64, or None.
+    seeds: (b,) int64, one per image.
+    plan: the steps.
+    distinct: the distinct labels, (k,) int64, and the index of each image's label, (b,) int64; None without labels.
+    broken: checks made before the loop, as in `_check_finite`.
     """
 
     tokens: Tensor
@@ -47,13 +52,15 @@ class Start:
 def run_loop(
     generator: MaskedGenerator, scorer: Scorer, start: Start, temperature: Temperature, on_step: OnStep | None
 ) -> Tensor:
-    """Algorithm 2 from the first mask on. Only free tokens are ever hidden or changed. Returns tokens (b, n).
+    """Run Algorithm 2 from a first mask, and return the tokens, (b, n). Only free tokens are hidden or changed.
 
-    Three rules leave out work that cannot change the result, beside the logits of visible tokens, which `propose` leaves out:
-    1. a step without effect is skipped (`Plan.with_effect`);
-    2. images that are all hidden need one generator evaluation per label, not one per image (`_OncePerLabel`);
-    3. the last step hides nothing, so nothing is scored.
-    No step waits for the device: what the host must know is known before the first one, or read after the last.
+    Work that cannot change the result is skipped:
+    1. steps without effect (`Plan.with_effect`);
+    2. repeated labels: images that are all hidden need one generator evaluation per label (`_OncePerLabel`);
+    3. scores in the last step, which hides nothing;
+    4. logits of visible tokens (`propose`).
+
+    No step waits for the device. The host reads the checks of all steps once, after the last step.
     """
     hot, cold = temperature_range(temperature)
     plan, mask, mask_id = start.plan, start.mask, generator.mask_id
@@ -93,12 +100,15 @@ def run_loop(
 
 
 def _no_distribution(logits: Tensor) -> Tensor:
-    """Whether some token has a logit of NaN or +inf, or nothing but -inf: a truth value on the logits' device."""
+    """Return whether any token has a logit of NaN or +inf, or only logits of -inf, as a scalar on the logits' device."""
     return ~logits.amax(-1).isfinite().all()
 
 
 def _check_finite(broken: dict[str, Tensor]) -> None:
-    """Raises InputError for the first that is true. All of them are read at once, so that the host waits once per run."""
+    """Raise InputError for the first check that is True.
+
+    broken: scalars by the name of what is not finite if they are True. They are read at once: one wait per run.
+    """
     found = torch.stack(list(broken.values())).tolist() if broken else []
     if any(found):
         what = list(broken)[found.index(True)]
@@ -108,9 +118,10 @@ def _check_finite(broken: dict[str, Tensor]) -> None:
 def choose(
     scorer: Scorer, proposal: Proposal, free: Tensor, num_masked: Sequence[int] | Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The scores, float32, and the mask that hides the num_masked (b,) lowest once noise is added: both (b, n).
+    """Return scores, (b, n) float32, and the mask that hides the lowest scores after noise is added, (b, n) bool.
 
-    Only free tokens, (b, n), are hidden: the others, and no others, have a score of +inf, so that no tie can hide one.
+    free: (b, n) bool. Only free tokens are hidden. All others, and no free token, have a score of +inf.
+    num_masked: how many tokens to hide in each image, (b,).
     """
     scores = scorer.score(proposal)
     if scores.shape != proposal.tokens.shape:
@@ -123,7 +134,7 @@ def choose(
 
 
 class _OncePerLabel(MaskedGenerator):
-    """The generator on images that are all hidden: its logits depend on the label alone."""
+    """A generator for images that are all hidden, whose logits depend only on the label."""
 
     def __init__(self, generator: MaskedGenerator, distinct: tuple[Tensor, Tensor] | None) -> None:
         self.generator = generator
