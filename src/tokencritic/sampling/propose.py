@@ -1,4 +1,4 @@
-"""Fill the hidden tokens: the one place where codes are sampled, in sampling and in critic training alike."""
+"""Proposals: hidden tokens filled with sampled codes, for sampling and for critic training alike."""
 
 import torch
 from torch import Tensor
@@ -27,12 +27,15 @@ def propose(
     most_masked: int | None = None,
     with_features: bool = False,
 ) -> Proposal:
-    """Algorithm 2 line 4 (and Algorithm 1 line 6): x-hat_0 ~ p_theta(x_0 | x_t, c), visible tokens copied.
+    """Sample x-hat_0 ~ p_theta(x_0 | x_t, c) at hidden tokens and copy visible ones (Algorithm 1 line 6, 2 line 4).
 
-    masked_tokens: (b, n) int64; mask: (b, n) bool, True = hidden; labels: (b,) or None; seeds: (b,) int64.
-    temperature: divides the logits; 0 takes the likeliest code. One number, or (b,), one for each image.
+    masked_tokens: (b, n) int64.
+    mask: (b, n) bool, True = hidden.
+    labels: (b,) int64, or None.
+    seeds: (b,) int64.
+    temperature: divides the logits; a number, or (b,) with one value per image. 0 takes the most likely code.
     code_noise: multiplies the temperature, see `Scorer.code_noise`.
-    most_masked: the largest number of hidden tokens in an image, if known: only as many positions are evaluated.
+    most_masked: the largest number of hidden tokens in an image, if known. Only as many positions are evaluated.
     with_features: keep the generator's features of this evaluation, for an inline critic.
     """
     if most_masked is None or generator.fixed_shapes:
@@ -56,10 +59,12 @@ def propose(
 
 
 def sample_codes(logits: Tensor, uniforms: Tensor, temperature: float | Tensor = 1.0) -> Tensor:
-    """A categorical sample by inverse CDF: one uniform per token, not one Gumbel per code.
+    """Sample codes by inverse CDF, (...) int64. This takes one uniform per token, not one Gumbel per code.
 
-    logits: (..., codebook_size), uniforms: (...) in (0, 1). Returns (...) int64. Temperature 0: the likeliest code, and
-    the first of equals. A tensor of temperatures has the shape of `uniforms`; there, 0 may take any of equals.
+    logits: (..., codebook_size).
+    uniforms: (...) in (0, 1).
+    temperature: a number or a tensor like `uniforms`. 0 takes the most likely code: the first of equal ones, or any of
+    them with a tensor.
     """
     if isinstance(temperature, Tensor):
         temperature = temperature[..., None].clamp(min=COLDEST)
