@@ -279,6 +279,17 @@ def test_what_tuning_found_is_taken_at_the_nearest_nfe(tuned_model):
     assert MODEL.tuned("confidence", 27) is None  # it has no folder
 
 
+def test_rejection_keeps_the_settings_of_the_images_that_it_chooses_from(tuned_model):
+    for steps, temperature in ((9, 0.5), (27, 0.7)):
+        plain = tuned_model.changed(sampler="confidence", steps=steps, candidates=1)
+        chosen = tuned_model.changed(sampler="confidence", steps=steps, candidates=5, reject_by="classifier")
+        assert plain.temperature == temperature
+        assert dataclasses.replace(chosen, candidates=1, reject_by=plain.reject_by) == plain
+    # The default sampler has 5 candidates here: another sampler's tuning is looked up at the NFE of one.
+    often = dataclasses.replace(tuned_model, defaults=dataclasses.replace(DEFAULTS, candidates=5))
+    assert often.changed(sampler="confidence").temperature == 0.5
+
+
 def test_a_damaged_tuning_is_named(tuned_model):
     file = tuning_file(tuned_model.folder, "confidence", 27)
     for content in ({"best": {"stepz": 1}, "models": {}}, {"best": {"steps": 0}, "models": {}}, {"models": {}}):

@@ -69,8 +69,9 @@ class ModelSettings:
         elif chosen != usual:
             shared = {name: vars(self.defaults)[name] for name in _SHARED}
             changed = SamplingSettings(**shared | changes)
-            at = (changed if "steps" in changes else self.defaults).nfe(self.num_tokens, self.has_critic)
-            found = self.tuned(chosen, at)
+            # A tuning is of images without rejection, so the other candidates do not count.
+            image = dataclasses.replace(changed if "steps" in changes else self.defaults, candidates=1)
+            found = self.tuned(chosen, image.nfe(self.num_tokens, self.has_critic))
             theirs = found.settings if found is not None else self.published
             if theirs is not None and theirs.sampler == chosen:
                 changed = dataclasses.replace(theirs, **{name: shared[name] for name in _RANKING} | changes)
