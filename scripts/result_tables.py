@@ -124,7 +124,11 @@ TABLES = {
     "undertrained": undertrained("2", "10", "bundled"),
     "rejection": Table({"": ("rejection",)}, None, (*SPENT, "fid", "is", *QUALITY)),
     "main_rejection": Table(
-        {"": ("main_steps", "main_rejection_maskgit", "main_rejection_critic")},
+        {
+            "": tuple(
+                f"main_rejection_{sampler}_{kept}" for kept in ("all", "best") for sampler in ("confidence", "critic")
+            )
+        },
         REJECTED,
         (*SPENT, "fid", "/confidence", "kid", "precision", "recall"),
     ),

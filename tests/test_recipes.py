@@ -83,9 +83,10 @@ def test_what_the_pages_need_is_what_the_recipe_writes(run, tmp_path):
 def test_single_results_can_be_measured_and_a_smoke_test_changes_no_page(run, tmp_path):
     measure, results = "recipes/fashion_mnist/measure", tmp_path / "docs/results/fashion_mnist"
     calls = run(measure, "out", "cost_9", "main_rejection_*")
-    assert [words[0] for words in calls] == ["evaluate", "evaluate", "compare"]
+    assert [words[0] for words in calls] == ["evaluate"] * 4 + ["compare"]
     assert all(words[1] == "fashion-mnist" for words in calls)  # no model was trained
-    names = ["cost_9", "main_rejection_critic", "main_rejection_maskgit"]
+    rows = [f"main_rejection_{sampler}_{kept}" for sampler in ("confidence", "critic") for kept in ("all", "best")]
+    names = ["cost_9", *rows]
     assert sorted(file.stem for file in results.glob("*")) == names
     for file in results.glob("*"):  # the command, without the paths of the machine that measured
         (command,) = [line for line in file.read_text().splitlines() if "command" in line]
