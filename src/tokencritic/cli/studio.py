@@ -21,22 +21,25 @@ _TOKEN = "TOKENCRITIC_STUDIO_TOKEN"
 
 def main(arguments: list[str]) -> None:
     parser = make_parser(
-        "studio", "Open a page to generate, compare, refine and edit images. It is served from here alone."
+        "studio",
+        "Serve a web page that generates, compares, refines and edits images. It loads nothing from the network.",
     )
     # Without --critic, which the commands that the page shows would not have.
     parser.add_argument("model", nargs="?", default="fashion-mnist", help=MODEL_HELP)
     parser.add_argument(
-        "--host", default="127.0.0.1", help="the address to listen on; others than this machine's need --token"
+        "--host", default="127.0.0.1", help="address to listen on; any but a loopback address needs --token"
     )
-    parser.add_argument("--port", type=int, default=7860, help="0 takes any that is free")
-    text = f"what visitors must bring; by default that of {_TOKEN}, where no one sees it, or none"
+    parser.add_argument("--port", type=int, default=7860, help="port to listen on; 0 for any free port")
+    text = f"token that visitors must give; the environment variable {_TOKEN} keeps it out of the process list"
     parser.add_argument("--token", help=text)
     parser.add_argument("--open", action="store_true", help="open the page in a browser")
-    parser.add_argument("--most_images", type=int, default=64, help="images of one run")
+    parser.add_argument("--most_images", type=int, default=64, help="maximum number of images per run")
     parser.add_argument(
-        "--most_waiting", type=int, default=8, help="runs that wait for their turn; more are told to come later"
+        "--most_waiting", type=int, default=8, help="maximum number of waiting runs; further ones are refused"
     )
-    parser.add_argument("--wait_seconds", type=float, default=60.0, help="how long a run waits before it is given up")
+    parser.add_argument(
+        "--wait_seconds", type=float, default=60.0, help="seconds a run may wait before it is cancelled"
+    )
     add_device(parser)
     given = parse(parser, arguments)
     check_positive(given, "most_images", "most_waiting")
@@ -55,11 +58,11 @@ def main(arguments: list[str]) -> None:
     limits = Limits(images=given.most_images, waiting=given.most_waiting, wait_seconds=given.wait_seconds)
     with listen(given.host, given.port) as bound:
         if not is_loopback(given.host):
-            text = "They need the token, which travels unencrypted: put a proxy with TLS before it."
-            print(f"warning: {given.host} can be reached by others. {text}", file=sys.stderr)
+            text = "The token is sent unencrypted; use a proxy with TLS."
+            print(f"warning: other machines can reach {given.host}. {text}", file=sys.stderr)
         shown = f"[{given.host}]" if ":" in given.host else given.host
         address = f"http://{'127.0.0.1' if given.host == '0.0.0.0' else shown}:{bound.getsockname()[1]}/"
-        print(f"the studio is at {address}\nCtrl-C ends it; loading the model", flush=True)
+        print(f"the studio is at {address}\nCtrl-C stops it; loading the model", flush=True)
         if given.open:
             webbrowser.open(address)
 
