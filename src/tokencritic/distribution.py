@@ -113,7 +113,7 @@ ALONE = Ranks(0, 1, torch.device("cpu"))
 
 @contextmanager
 def joined(device: str = "cpu") -> Iterator[Ranks]:
-    """A context with the ranks of a `torchrun`, or with one rank. Each process of a machine uses its own GPU."""
+    """Return a context with the ranks of `torchrun`, or with one rank. Each process of a machine uses its own GPU."""
     rank, size, local_rank = read_launch()
     place = torch.device(device)
     if place.type == "cuda" and place.index is None:
@@ -131,7 +131,7 @@ def joined(device: str = "cpu") -> Iterator[Ranks]:
 
 
 def send(tensor: Tensor, device: torch.device) -> Tensor:
-    """A CPU tensor on a device, without waiting until it is there."""
+    """Return a CPU tensor on a device, without waiting for the copy."""
     if device.type == "cuda":
         tensor = tensor.pin_memory()  # from pageable memory the copy would not be asynchronous
     return tensor.to(device, non_blocking=True)

@@ -36,7 +36,7 @@ def check_at_least(least: int, **values: float) -> None:
 
 
 def check_at_most(**values: object) -> None:
-    """Raise InputError for a number, or one in a list, above the bound of its name. Names without a bound may be any."""
+    """Raise InputError for a number, also in a list, above the bound of its name. Other names have no bound."""
     for name, value in values.items():
         most = MOST.get(name.removeprefix("--"))
         for one in value if isinstance(value, list | tuple) else (value,):
@@ -47,7 +47,7 @@ def check_at_most(**values: object) -> None:
 def check_types(values: Mapping[str, Any], kind: type, prefix: str = "") -> None:
     """Raise InputError unless values, as JSON or YAML holds them, are of the types of a dataclass's fields.
 
-    prefix: of the names in the message. Names that the dataclass does not have are ignored.
+    prefix: the prefix of the names in the message. Names that the dataclass does not have are ignored.
     """
     for name, hint in get_type_hints(kind).items():
         if name in values and not _fits(values[name], hint):
@@ -69,19 +69,22 @@ def _fits(value: Any, hint: Any) -> bool:
         return len(value) == len(hints) and all(map(_fits, value, hints))
     if hint is float:
         return type(value) in (int, float)
-    if hint is int:  # a bool is none
+    if hint is int:  # a bool is not an int
         return type(value) is int
     return hint is Any or isinstance(value, hint)
 
 
 def check_seed(seed: int, name: str = "seed", count: int = 1) -> None:
-    """Raise InputError unless the seeds from `seed` on, as many as `count`, lie in [0, 2^63)."""
+    """Raise InputError unless the `count` seeds from `seed` on lie in [0, 2^63)."""
     if not 0 <= seed <= 2**63 - count:
         raise InputError(f"{name} is {seed}; it must be an integer from 0 to 2^63 - {count}")
 
 
 def check_expansion(place: object, packed: int, unpacked: int) -> None:
-    """Raise InputError for compressed content that grows beyond reason. packed, unpacked: bytes."""
+    """Raise InputError for compressed content that expands too much.
+
+    packed, unpacked: the sizes in bytes.
+    """
     if unpacked > EXPANDED_BYTES and unpacked > EXPANSION * packed:
         raise InputError(f"{place} expands from {packed} to {unpacked} bytes; expected at most {EXPANSION} times")
 
@@ -96,7 +99,10 @@ def as_integers(name: str, values: "Tensor") -> "Tensor":
 
 
 def is_readable(values: "Tensor") -> bool:
-    """Whether looking at values is free: on another device it stalls the queue, while compiling it breaks the graph."""
+    """Return whether values can be read without cost.
+
+    Reading stalls the queue of a device other than the CPU, and breaks the graph during compilation.
+    """
     import torch
 
     return values.device.type == "cpu" and not torch.compiler.is_compiling()

@@ -48,7 +48,7 @@ def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
         temporary.chmod(mode)  # the mode of a new file; safetensors would leave it readable by its owner only
         temporary.replace(path)
     except OSError as error:
-        error.filename = str(path)  # a full disk names no file, and the temporary one means nothing to people
+        error.filename = str(path)  # the error of a full disk names no file, and users do not know the temporary file
         raise
     finally:
         temporary.unlink(missing_ok=True)
@@ -56,9 +56,9 @@ def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
 
 @contextmanager
 def reading(file: str | Path, what: str) -> Iterator[None]:
-    """A context that converts errors while reading a file to InputError.
+    """Return a context that converts errors while reading a file to InputError.
 
-    what: what the file is expected to be, such as "JSON".
+    what: the expected content, such as "JSON".
     """
     try:
         yield
@@ -95,7 +95,10 @@ def read_json(file: Path) -> dict[str, Any]:
 
 
 def parse_json(place: object, content: str | bytes) -> Any:
-    """Parse JSON with bounds on its nesting and its numbers. place: the file in error messages."""
+    """Parse JSON with bounds on its nesting and its numbers.
+
+    place: the file in error messages.
+    """
     with reading(str(place), "JSON"):
         text = content if isinstance(content, str) else content.decode("utf-8")
         if len(text) > FILE_BYTES:
@@ -147,7 +150,7 @@ def _repeated_key(node: Any) -> str | None:
 
 
 def check_fields(place: object, values: Mapping[str, Any], kinds: Mapping[str, type]) -> None:
-    """Raise InputError unless each field is there and of its kind. A bool is no int."""
+    """Raise InputError unless each field exists and has its type. A bool is not an int."""
     for name, kind in kinds.items():
         if (
             name not in values

@@ -84,9 +84,9 @@ class ModelParts:
         return self
 
     def cast(self, dtype: torch.dtype) -> Self:
-        """Move generator and critics to a precision, in place; scores, softmax and samples stay float32.
+        """Cast generator and critics in place. Scores, softmax and sampling stay float32.
 
-        Tokenizer and classifier keep theirs: their results are pixels and features, which are compared between runs.
+        Tokenizer and classifier keep their precision, because their pixels and features are compared between runs.
         """
         for name in ("generator", "critic", "inline_critic"):
             for network in self.parts[name].networks if name in self.parts else ():
@@ -94,9 +94,11 @@ class ModelParts:
         return self
 
     def compile(self, **options: Any) -> Self:
-        """Compile the blocks of the transformers, in place. options: of `torch.compile`.
+        """Compile the blocks of the transformers in place.
 
-        Each step then evaluates all tokens, and a batch that is not full is filled up, so that few graphs are made.
+        Each step then evaluates all tokens, and smaller batches are padded, so that few graphs are compiled.
+
+        options: arguments of `torch.compile`.
         """
         compile_blocks(*(network for part in self.parts.values() for network in part.networks), **options)
         self.generator.fixed_shapes = True
@@ -115,7 +117,7 @@ class ModelParts:
     def cost(self, settings: SamplingSettings, refine_ratio: float | None = None) -> float:
         """Return the FLOPs per image in units of one generator evaluation.
 
-        Every network evaluation counts as one at all tokens. Decoding is not counted.
+        Every network evaluation counts as an evaluation of all tokens. Decoding is not counted.
         """
         found = settings.evaluations(self.tokenizer.num_tokens, self.critic is not None, refine_ratio)
         return sum(count * self.relative_costs.get(name, 0.0) for name, count in found._asdict().items())
@@ -198,7 +200,10 @@ class ModelParts:
 
     @torch.no_grad()
     def images(self, tokens: Tensor, output_type: OutputType = "pil", batch_size: int = 64) -> Any:
-        """Decode tokens (b, n) int64 to images. output_type: as in `TokenCriticPipeline.__call__`."""
+        """Decode tokens (b, n) int64 to images.
+
+        output_type: as in `TokenCriticPipeline.__call__`.
+        """
         if output_type not in ("pil", "pt", "np"):
             raise InputError(f"output_type is {output_type!r}; choose pil, pt or np")
         images = torch.cat(

@@ -1,4 +1,4 @@
-"""Tokenizer, generator, critic and classifier as one thing: a folder on disk, a call that makes images."""
+"""The pipeline: sample, refine and edit images with a model, and load and save its folder."""
 
 import dataclasses
 import tempfile
@@ -32,9 +32,11 @@ from tokencritic.schedules import SCHEDULES
 
 @dataclass(frozen=True)
 class Given:
-    """Images to start from, tokens (b, n). ratio: the share of tokens that refinement hides first.
+    """Images to refine or to edit.
 
-    region: (b, n) or (n,) bool, for an edit instead: resample these tokens and freeze the others.
+    tokens: (b, n) int64.
+    ratio: the share of tokens that refinement hides first, in (0, 1].
+    region: for an edit, (b, n) or (n,) bool, True = resample; the other tokens are frozen. None for refinement.
     """
 
     tokens: Tensor
@@ -47,7 +49,10 @@ class Given:
 
 
 class TokenCriticPipeline(ModelParts):
-    """`pipe(class_labels=[...])` makes images. Made from the parts of a model, see `ModelParts`."""
+    """A model that samples, refines and edits images. `pipe(class_labels=[...])` samples images.
+
+    The arguments are the parts of the model, see `ModelParts`.
+    """
 
     def __call__(
         self,
@@ -63,18 +68,22 @@ class TokenCriticPipeline(ModelParts):
         reject_with: Callable[[Tensor], Tensor] | None = None,
         **settings: Any,
     ) -> Any:
-        """Images of the classes, `num_images_per_label` of each in turn.
+        """Sample images of classes, or refine or edit given images.
 
-        class_labels: numbers or names; None for a model that has one class or none, of which `num_images_per_label` images are
-        made. given: tokens to start from, as `refine` and `edit` give them.
-        seed: image i has seed + i, or one seed per image is given; an image depends on its own seed and label alone.
-        num_inference_steps and settings (`sampler`, `temperature`, `selection_noise`, ...): see `SamplingSettings`; what is not
-        given is the model's default.
+        class_labels: numbers or names of classes; may be None for a model with one class or without classes.
+        num_images_per_label: images per class, or in total if class_labels is None.
+        given: images to refine or edit, see `refine` and `edit`; None for new images.
+        num_inference_steps: T, the number of steps; None for the model's default.
+        seed: one seed per image, or an integer s for s, s + 1, ... An image depends only on its own seed and label.
+        output_type: "pil", "pt" or "np".
         on_step: called after each step as (proposal, scores, mask), for instance a `Trace`.
-        batch_size: how many images, or candidates for them, are worked on at a time.
-        reject_with: with `candidates` of 2 or more, a classifier to choose by instead of the pipeline's: images (b, c, h, w)
-        in [0, 1] -> logits (b, classes).
-        Returns a list of PIL images, or a float tensor (b, c, h, w) for "pt", or an array (b, h, w, c) for "np", in [0, 1].
+        batch_size: images, or candidates of images, that are sampled in parallel.
+        reject_with: a classifier that chooses among `candidates` instead of the pipeline's: images (b, c, h, w) in
+        [0, 1] -> logits (b, classes).
+        settings: changes to the model's settings, such as `sampler` and `temperature`, see `SamplingSettings`.
+
+        Returns a list of PIL images for "pil". For "pt" it returns a float tensor (b, c, h, w), and for "np" an array
+        (b, h, w, c), both in [0, 1].
         """
         steps = {} if num_inference_steps is None else {"steps": num_inference_steps}
         refining = given is not None and given.region is None
@@ -93,10 +102,14 @@ class TokenCriticPipeline(ModelParts):
         ratio: float = REFINEMENT_RATIO,
         **options: Any,
     ) -> Any:
-        """The images with the `ratio` of their tokens that the critic trusts least resampled (the paper's refinement).
+        """Refine images as in the paper: resample the tokens with the lowest scores of the critic.
 
-        images_or_tokens: images as `encode` takes them, or integers (b, n). class_labels: one per image, or one for all;
-        None asks the pipeline's classifier. options: those of a call. Returns what a call returns.
+        images_or_tokens: images as in `encode`, or integer tokens (b, n).
+        class_labels: one per image, or one for all; None uses the pipeline's classifier if there are several classes.
+        ratio: the share of tokens that are hidden first, in (0, 1].
+        options: further arguments of `__call__`.
+
+        Returns images as `__call__` does.
         """
         tokens, labels = self._given(images_or_tokens, class_labels, options.get("batch_size", 64))
         return self(labels, given=Given(tokens, ratio=ratio), **options)
@@ -108,15 +121,20 @@ class TokenCriticPipeline(ModelParts):
         class_labels: ClassLabels | None = None,
         **options: Any,
     ) -> Any:
-        """The images with a region resampled and every token outside it frozen: inpainting, or a class inside a box.
+        """Resample a region of images and freeze all other tokens: inpainting, or another class inside a box.
 
-        region: (b, n) or (n,) bool over the tokens in row-major order, True = resample. The rest is as in `refine`.
+        region: (b, n) or (n,) bool over the tokens in row-major order, True = resample.
+
+        The other arguments and the result are as in `refine`.
         """
         tokens, labels = self._given(images_or_tokens, class_labels, options.get("batch_size", 64))
         return self(labels, given=Given(tokens, region=torch.as_tensor(region)), **options)
 
     def with_critic(self, **critic: Any) -> Self:
-        """The same model with another `critic=` or `inline_critic=`, with which it samples by default."""
+        """Return the same model with another critic, which its default settings use.
+
+        critic: the keyword `critic` or `inline_critic`.
+        """
         if "critic" in critic and self.critic is None:
             defaults = untuned_critic(self.defaults)
         else:
@@ -130,7 +148,7 @@ class TokenCriticPipeline(ModelParts):
         )
 
     def settings(self, **changes: Any) -> SamplingSettings:
-        """The model's defaults with some changed, see `ModelSettings.changed`."""
+        """Return the model's default settings with changes, see `ModelSettings.changed`."""
         return self.sampling.changed(**changes)
 
     def token_batches(
@@ -144,10 +162,15 @@ class TokenCriticPipeline(ModelParts):
         on_step: OnStep | None = None,
         reject_with: Callable[[Tensor], Tensor] | None = None,
     ) -> Iterator[Tensor]:
-        """The one place where a pipeline samples: tokens (b, n) on the CPU, batch by batch, the best of the candidates.
+        """Return an iterator over batches of tokens (b, n) on the CPU, the best candidate of each image.
 
-        labels: (b,), or None for a model without classes; then there is one seed per image. given: images to refine or edit;
-        None for new ones. The other arguments are those of a call. What is wrong is raised before the first batch.
+        All sampling of a pipeline is done here. Invalid arguments raise InputError before the first batch.
+
+        labels: (b,) int64; None for a model without classes.
+        seeds: as in `__call__`, but one per image if labels and given are None.
+        given: images to refine or edit; None for new images.
+
+        The other arguments are as in `__call__`.
         """
         count = self._count(labels, seeds, given)
         seeds = as_seeds(seeds, count)
@@ -184,7 +207,7 @@ class TokenCriticPipeline(ModelParts):
         return best_of(sample_rows, _rank_rows(ranker, labels), count, settings.candidates, batch_size)
 
     def _count(self, labels: Tensor | None, seeds: Seeds, given: Given | None) -> int:
-        """How many images there are; raises InputError where labels, seeds and given tokens do not agree."""
+        """Return the number of images. Raises InputError if labels, seeds and given tokens do not agree."""
         if labels is None and self.generator.num_classes:
             raise InputError(
                 f"labels is None and the model has {self.generator.num_classes} classes; give one per image"
@@ -208,7 +231,11 @@ class TokenCriticPipeline(ModelParts):
         given: Given | None = None,
         **hooks: Any,
     ) -> Tensor:
-        """All of `token_batches` at once, (b, n). settings: the model's defaults, or those for refinement, if not given."""
+        """Return all batches of `token_batches` as one tensor, (b, n).
+
+        settings: None for the model's defaults, or for its defaults for refinement.
+        hooks: `batch_size`, `on_step` and `reject_with` of `token_batches`.
+        """
         if settings is None:
             refining = given is not None and given.region is None
             settings = self.sampling.for_refinement() if refining else self.defaults
@@ -217,9 +244,9 @@ class TokenCriticPipeline(ModelParts):
     def choose_tokens(
         self, candidates: Sequence[Tensor], labels: Tensor | None, settings: SamplingSettings, batch_size: int = 64
     ) -> Tensor:
-        """The best of candidates sampled before, by the ranker that the settings name: what `sample_tokens` would keep.
+        """Return the candidates that `sample_tokens` would keep, by the ranker of the settings: (b, n) on the CPU.
 
-        candidates: tokens (b, n) each, those of number 0, of number 1, and so on. Returns tokens (b, n) on the CPU.
+        candidates: tokens (b, n) for each candidate number, in order.
         """
         settings = dataclasses.replace(settings, candidates=len(candidates))
         ranker = choose_ranker(settings, self.critic, self.classifier, self.tokenizer.decode)
@@ -236,7 +263,7 @@ class TokenCriticPipeline(ModelParts):
     def _given(
         self, images_or_tokens: Any, class_labels: ClassLabels | None, batch_size: int
     ) -> tuple[Tensor, list[int] | None]:
-        """Tokens (b, n) and labels of images or tokens."""
+        """Return the tokens (b, n) and the labels of images or tokens."""
         if isinstance(images_or_tokens, Tensor | np.ndarray) and images_or_tokens.ndim == 2:
             tokens = as_integers("tokens", torch.as_tensor(images_or_tokens))
         else:
@@ -245,18 +272,19 @@ class TokenCriticPipeline(ModelParts):
         return tokens, None if labels is None else labels.tolist()
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """Write the folder; `pipeline.json` comes last, so a folder without it is not whole."""
-        if self.inline_critic is not None:  # which does not fit weights in another precision
+        """Write the model folder. `pipeline.json` is written last, so a folder without it is incomplete."""
+        if self.inline_critic is not None:  # it does not fit weights in another precision
             self.inline_critic.check(self.generator, weights=True)
         write_folder(Path(folder), self.parts, About(self.class_names, self.defaults, self.published))
 
     def push_to_hub(
         self, repo_id: str, *, licence: str = "unknown", private: bool = False, token: str | None = None
     ) -> str:
-        """Upload what `save_pretrained` writes, and a model card, to the Hub. Returns the address of the page.
+        """Upload the model folder and a model card to the Hub, and return the address of the page.
 
-        licence: the Hub's name for the licence of the weights, such as "mit". private: for a new repository. token: of the
-        account; without it the one that `hf auth login` has stored.
+        licence: the Hub's name for the licence of the weights, such as "mit".
+        private: create a private repository.
+        token: a Hub token; None for the token stored by `hf auth login`.
         """
         with tempfile.TemporaryDirectory() as folder:
             self.save_pretrained(folder)
@@ -264,13 +292,16 @@ class TokenCriticPipeline(ModelParts):
 
     @classmethod
     def from_pretrained(cls, folder_or_hub_id: str | Path, **hub_arguments: Any) -> Self:
-        """Load a folder written by `save_pretrained`, or the same from the Hub, in float32 and eval mode."""
+        """Load a model folder, a bundled model or a model on the Hub, in float32 and evaluation mode.
+
+        hub_arguments: `revision`, `token`, `cache_dir` and `local_files_only` of `huggingface_hub`.
+        """
         parts, about = read_folder(folder_or_hub_id, **hub_arguments)
         return cls(**parts, **vars(about), folder=Path(place_of(folder_or_hub_id)))
 
 
 def _rank_rows(ranker: Ranker | None, labels: Tensor | None) -> RankRows | None:
-    """The ranker on candidates, each with the label of its image."""
+    """Return the ranker as a function of tokens and image numbers; None without a ranker."""
     if ranker is None:
         return None
     return lambda tokens, rows: ranker(tokens, None if labels is None else labels[rows].to(tokens.device))

@@ -1,4 +1,4 @@
-"""What the commands share in reading their command line."""
+"""Flags, command-line parsing and model loading shared by the commands."""
 
 import dataclasses
 import re
@@ -21,7 +21,7 @@ MODEL_HELP = (
     "a model folder, a Hub id, the name of a bundled model, or module:factory, a function of yours that makes one"
 )
 _WIDTH = 110  # columns of a help text
-# How each setting is given on a command line. Its help text is in the docstring of `SamplingSettings`.
+# The parser options of each setting. `add_settings` adds the help texts.
 _FORMS: dict[str, dict[str, Any]] = {
     "sampler": {"choices": tuple(SAMPLERS), "metavar": "NAME"},
     "steps": {"type": int, "metavar": "T"},
@@ -41,13 +41,13 @@ _FORMS: dict[str, dict[str, Any]] = {
     "reject_by": {"choices": get_args(RejectBy)},
 }
 SETTINGS = tuple(_FORMS)
-# What jsonargparse says of a value that is neither of a type nor None.
+# jsonargparse's message for a value that is neither of the expected type nor None.
 _OPTIONAL = r"Does not validate against any of the Union subtypes .*? - (Expected .*?) - .* Given value: (.*)"
-_SAID: set[str] = set()  # devices that `auto` took, and which were named to the user
+_SAID: set[str] = set()  # devices chosen by `auto` that are already printed
 
 
 class _HelpFormatter(DefaultHelpFormatter):
-    """jsonargparse's help without the types, and without a default where there is none."""
+    """jsonargparse's help formatter without types, and without defaults of None, False or an empty list."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=26, width=_WIDTH)
@@ -60,14 +60,21 @@ class _HelpFormatter(DefaultHelpFormatter):
 
 
 def make_parser(command: str, description: str, usage: str = "[OPTIONS]", **options: Any) -> ArgumentParser:
-    """A parser whose errors are `InputError`s: one line each, which the command prints before it exits with 2."""
+    """Return the parser of a command. It raises ArgumentError for invalid input, which `parse` converts to InputError.
+
+    usage: the arguments in the usage line.
+    options: further arguments of `ArgumentParser`.
+    """
     prog = f"token-critic {command}"
     options |= {"prog": prog, "usage": f"{prog} {usage}", "description": description}
     return ArgumentParser(exit_on_error=False, formatter_class=_HelpFormatter, **options)
 
 
 def parse(parser: ArgumentParser, arguments: list[str]) -> Namespace:
-    """Parse strictly; `--help` prints and exits with 0. An empty argument, such as of an unset variable, is an error."""
+    """Parse the arguments of a command. `--help` prints the help text and exits with 0.
+
+    Raises InputError for unknown, invalid and empty arguments. An unset shell variable gives an empty argument.
+    """
     for before, word in zip([parser.prog, *arguments], arguments, strict=False):
         flag, equals, value = word.partition("=")
         if not word or (flag.startswith("--") and equals and not value):
@@ -81,7 +88,11 @@ def parse(parser: ArgumentParser, arguments: list[str]) -> Namespace:
 
 
 def parse_work(parser: ArgumentParser, arguments: list[str], out: str, seed: str = "image i has seed + i") -> Namespace:
-    """Parse the command line of a command that makes images: the flags of the parser, of the work and of the settings."""
+    """Parse the command line of a command that samples images, with the flags of `add_work` and `add_settings`.
+
+    out: the default of --out.
+    seed: the help text of --seed.
+    """
     add_work(parser, out, seed)
     add_settings(parser)
     given = parse(parser, arguments)
@@ -91,19 +102,23 @@ def parse_work(parser: ArgumentParser, arguments: list[str], out: str, seed: str
 
 
 def check_work(given: Namespace) -> None:
-    """Check the flags of the work, before a model is read."""
+    """Check the flags of `add_work`, and --num, before a model is read."""
     check_positive(given, *(name for name in ("num", "batch_size") if name in given))
     check_seed(given.seed, "--seed", given.get("num", 1))
     check_folder("--out", given.out)
 
 
 def check_settings_given(given: Namespace) -> None:
-    """Check the settings that were given as flags, before a model is read."""
+    """Check the settings given as flags, before a model is read."""
     SamplingSettings(**settings_of(given))
 
 
 def add_work(parser: ArgumentParser, out: str, seed: str = "image i has seed + i") -> None:
-    """The flags of every command that makes images."""
+    """Add --seed, --out, and the flags of `add_machine` and `add_networks`.
+
+    out: the default of --out.
+    seed: the help text of --seed.
+    """
     parser.add_argument("--seed", type=int, default=0, help=seed)
     parser.add_argument("--out", default=out, help="the folder to write")
     add_machine(parser)
@@ -111,18 +126,18 @@ def add_work(parser: ArgumentParser, out: str, seed: str = "image i has seed + i
 
 
 def add_machine(parser: Any) -> None:
-    """Where the work is done, and how much at a time."""
+    """Add --batch_size and --device."""
     parser.add_argument("--batch_size", type=int, default=64, metavar="N", help="images at a time; changes no result")
     add_device(parser)
 
 
 def add_device(parser: Any) -> None:
-    """Where the networks run."""
+    """Add --device."""
     parser.add_argument("--device", default="auto", help="cpu, cuda, mps; auto takes cuda, else mps, else cpu")
 
 
 def add_networks(parser: Any) -> None:
-    """How the transformers are evaluated."""
+    """Add --dtype and --compile."""
     text = "precision of generator and critic; scores and samples are float32 in any"
     parser.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), default="float32", help=text)
     text = "compile the transformers: minutes at first, faster from then on"
@@ -130,12 +145,12 @@ def add_networks(parser: Any) -> None:
 
 
 def check_positive(given: Namespace, *names: str) -> None:
-    """The flags of these names are at least 1."""
+    """Raise InputError unless each named flag is None, or at least 1 and at most its bound in `bounds.py`."""
     check_at_least(1, **{f"--{name}": given[name] for name in names if given[name] is not None})
 
 
 def add_settings(parser: ArgumentParser) -> None:
-    """The flags of `SamplingSettings`, each defaulting to what the model folder says."""
+    """Add the flags of `SamplingSettings` and --paper. By default the settings are the model's own."""
     group = parser.add_argument_group("sampling settings (by default the model's own)")
     helps = field_help(SamplingSettings)
     for name, form in _FORMS.items():
@@ -150,7 +165,10 @@ def add_settings(parser: ArgumentParser) -> None:
 
 
 def settings_of(given: Namespace) -> dict[str, Any]:
-    """The settings that were given as flags, as `TokenCriticPipeline.settings` takes them."""
+    """Return the settings given as flags, as keywords of `TokenCriticPipeline.settings`.
+
+    With --paper, all other settings have the paper's values.
+    """
     found = {name: given[name] for name in SETTINGS if given.get(name) is not None}
     pairs = {name: number_or_pair(f"--{name}", found[name]) for name in found if "nargs" in _FORMS[name]}
     printed = vars(SamplingSettings("critic")) if given.get("paper") else {}
@@ -158,7 +176,10 @@ def settings_of(given: Namespace) -> dict[str, Any]:
 
 
 def note_untuned(given: Namespace, pipe: "TokenCriticPipeline", settings: SamplingSettings) -> None:
-    """Say on stderr, in one line, that nobody tuned a model folder for its critic, nor chose the settings of this call."""
+    """Print a note to stderr if the model folder has no tuned settings for its critic and no flag sets any.
+
+    The flags of sampler, steps and rejection do not count.
+    """
     row = settings.row(pipe.critic is not None)
     chosen = given.get("paper") or settings_of(given).keys() - {"sampler", "steps", "candidates", "reject_by"}
     if chosen or not (row.uses_critic or row.uses_inline_critic) or pipe.folder is None or not pipe.folder.is_dir():
@@ -169,14 +190,20 @@ def note_untuned(given: Namespace, pipe: "TokenCriticPipeline", settings: Sampli
 
 
 def number_or_pair(flag: str, values: list[float]) -> Any:
-    """One number, or a start and an end."""
+    """Return one number, or a pair (start, end).
+
+    flag: the name in error messages.
+    """
     if len(values) > 2:
         raise InputError(f"{flag} has {len(values)} numbers; give one, or a start and an end")
     return values[0] if len(values) == 1 else tuple(values)
 
 
 def parse_settings(flag: str, words: list[str]) -> dict[str, Any]:
-    """Settings as words `NAME=VALUE`, with `START:END` for a pair, as `TokenCriticPipeline.settings` takes them."""
+    """Parse words `NAME=VALUE` or `NAME=START:END` to keywords of `TokenCriticPipeline.settings`.
+
+    flag: the name in error messages.
+    """
     found: dict[str, Any] = {}
     for word in words:
         name, equals, text = word.partition("=")
@@ -199,7 +226,10 @@ def _converted(text: str, form: dict[str, Any]) -> Any:
 
 
 def field_help(kind: type) -> dict[str, str]:
-    """What a dataclass's docstring says of its fields: `name, name: text. name: text.`, its parents' docstrings included."""
+    """Return the help text of each field from the docstrings of a dataclass and its parents.
+
+    The docstrings have the form `name, name: text. name: text.`
+    """
     name = f"(?:{'|'.join(field.name for field in dataclasses.fields(kind))})"
     found: dict[str, str] = {}
     for parent in reversed(kind.__mro__[:-1]):
@@ -211,14 +241,17 @@ def field_help(kind: type) -> dict[str, str]:
 
 
 def add_model(parser: Any, **options: Any) -> None:
-    """The model, and a critic to use with it. options: of the argument that names the model."""
+    """Add the model and --critic.
+
+    options: arguments of the model's `add_argument`, such as `help`.
+    """
     parser.add_argument("model", **{"help": MODEL_HELP, **options})
     text = "a run, a model folder or Hub id, or the folder of a critic alone: its critic is used; by default the model's own"
     parser.add_argument("--critic", metavar="RUN", help=text)
 
 
 def load_model(given: Namespace) -> "TokenCriticPipeline":
-    """The pipeline that `given.model` names, with the critic that `given.critic` names, `prepared`."""
+    """Return the pipeline of `given.model`, with the critic of `given.critic` if given, after `prepared`."""
     from tokencritic.cli.factories import is_factory, pipeline_of
     from tokencritic.pipeline import TokenCriticPipeline
     from tokencritic.pipeline_folder import load_critic
@@ -231,7 +264,10 @@ def load_model(given: Namespace) -> "TokenCriticPipeline":
 
 
 def prepared(pipe: "TokenCriticPipeline", given: Namespace) -> "TokenCriticPipeline":
-    """The pipeline on `given.device`, its transformers in `given.dtype` and compiled, if the command has these flags."""
+    """Return the pipeline on `given.device`.
+
+    Its transformers are cast by --dtype and compiled by --compile, if the command has these flags.
+    """
     import torch
 
     pipe = pipe.to(check_device(given.device))
@@ -241,15 +277,21 @@ def prepared(pipe: "TokenCriticPipeline", given: Namespace) -> "TokenCriticPipel
 
 
 def check_device(name: str, training: bool = False) -> str:
-    """The name of a device that is there, and that can train if asked."""
+    """Return the name of an available device, see `choose_device`.
+
+    training: require a device that can train.
+    """
     from tokencritic.devices import choose_device
 
-    read_launch()  # raises InputError for what torchrun would not set
+    read_launch()  # raises InputError for invalid variables of torchrun
     return choose_device(name, training)
 
 
 def say_device(given: Namespace, training: bool = False) -> None:
-    """Say which device `auto` took, once and by the first rank. Called when all input is checked and the work starts."""
+    """Print the device that `auto` chooses, once, on the first rank.
+
+    Commands call this function after all input is checked, before the work starts.
+    """
     from tokencritic.devices import AUTO, choose_device, describe_device
 
     if given.device == AUTO and read_launch().rank == 0:

@@ -52,7 +52,7 @@ def main(arguments: list[str]) -> None:
     shown = given.rows * columns
     count = columns * -(-max(given.num, shown) // columns)
     labels, seeds = pipe.classes.in_turn(count, [*classes] or None), range(given.seed, given.seed + count)
-    distance = _distance(given.model, pipe, count)  # before the samples: it writes to the cache
+    distance = _distance(given.model, pipe, count)  # before sampling, because the cache may not be writable
     (folder := Path(given.out)).mkdir(parents=True, exist_ok=True)
     plain = {name: pipe.sampling.for_sampler(name, pipe.cost) for name in ("confidence", *samplers)}
     baseline, refined = SAMPLERS["confidence"].title, f"{SAMPLERS['confidence'].title}, refined"
@@ -107,7 +107,11 @@ def _table(
     labels: "Tensor | None",
     distance: "Callable[[Tensor], float] | None",
 ) -> str:
-    """What each sampler spent on an image, and how good its images are. distance: from tokens to the FID, if known."""
+    """Return a table of the cost and the quality of each sampler's images.
+
+    spent: NFE, cost and milliseconds per image of each sampler.
+    distance: a function from tokens to their FID, or None.
+    """
     from tokencritic.evaluation.report import table
 
     count = len(next(iter(tokens.values())))
@@ -124,12 +128,12 @@ def _table(
 
 
 def _tell(stage: str) -> None:
-    """Say what the demo is doing, from its first second."""
+    """Print the current stage to stderr at once."""
     print(stage, file=sys.stderr, flush=True)
 
 
 def _shown(name: str, count: int, batches: "Iterable[Tensor]") -> "Tensor":
-    """All batches as one, with their progress."""
+    """Return all batches as one tensor and show the progress."""
     import torch
 
     from tokencritic.progress import Progress
@@ -144,8 +148,10 @@ def _shown(name: str, count: int, batches: "Iterable[Tensor]") -> "Tensor":
 
 
 def _distance(model: str, pipe: "TokenCriticPipeline", count: int) -> "Callable[[Tensor], float] | None":
-    """From tokens (count, n) to their FID by the classifier's features; None if the model includes no reference images, or
-    for too few images. The features of the reference are cached.
+    """Return a function from tokens (count, n) to their FID with the classifier's features.
+
+    It is None for too few images, and for a model without a `Classifier` or reference images. The features of the
+    reference are cached.
     """
     from tokencritic.evaluation.cache import cache_folder
     from tokencritic.evaluation.features import ClassifierFeatures

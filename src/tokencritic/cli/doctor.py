@@ -1,4 +1,4 @@
-"""`token-critic doctor`: what this machine offers, and whether it works."""
+"""`token-critic doctor`: print versions, devices and caches, and try what a GPU run needs."""
 
 import os
 import platform
@@ -57,13 +57,13 @@ def _version(package: str) -> str:
 def _free_memory() -> str:
     try:
         page, free, total = map(os.sysconf, ("SC_PAGE_SIZE", "SC_AVPHYS_PAGES", "SC_PHYS_PAGES"))
-    except (AttributeError, ValueError):  # not on Windows, not on macOS
+    except (AttributeError, ValueError):  # on Windows and macOS
         return "unknown"
     return f"{page * free / 2**30:.1f} of {page * total / 2**30:.1f} GiB of the host's"
 
 
 def _bfloat16(device: "torch.device") -> str:
-    """Whether a product in bfloat16 runs on the device."""
+    """Return whether a matrix product in bfloat16 works on the device, as text."""
     import torch
 
     try:
@@ -75,7 +75,7 @@ def _bfloat16(device: "torch.device") -> str:
 
 
 def _fused_attention(device: "torch.device") -> str:
-    """Which of torch's fused kernels run on the device in bfloat16, for heads of 64 numbers as ours have about."""
+    """Return the names of the fused attention kernels that run on the device in bfloat16, for heads of width 64."""
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.nn.functional import scaled_dot_product_attention
@@ -95,7 +95,7 @@ def _fused_attention(device: "torch.device") -> str:
 
 
 def _compile(device: "torch.device") -> str:
-    """Whether torch.compile makes a kernel that runs on the device."""
+    """Return whether torch.compile makes a kernel that works on the device, as text."""
     import torch
 
     try:
@@ -107,7 +107,7 @@ def _compile(device: "torch.device") -> str:
 
 
 def _caches() -> dict[str, Path]:
-    """Where files are kept, by what they are."""
+    """Return the folders of cached files, by their content."""
     import huggingface_hub.constants as hub
     import torch
     from torch._inductor.runtime.cache_dir_utils import default_cache_dir

@@ -1,4 +1,4 @@
-"""`token-critic evaluate`: how good images are, of a model, a folder or a sample file."""
+"""`token-critic evaluate`: evaluate a model, or a folder or file of images."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -89,7 +89,10 @@ def _parse(arguments: list[str]) -> Namespace:
 
 
 def _is_model(path: str) -> bool:
-    """Images are a file, or a folder that exists and holds no model; anything else may be a model on the Hub."""
+    """Return False for images: an .npz, or an existing file or folder without a model.
+
+    A path that does not exist may be a model on the Hub.
+    """
     from tokencritic.cli.factories import is_factory
     from tokencritic.pretrained import place_of
 
@@ -100,7 +103,10 @@ def _is_model(path: str) -> bool:
 
 
 def _check_unused(given: Namespace, why: str) -> None:
-    """Raise InputError for a flag that only decides how a model's samples are made."""
+    """Raise InputError for a flag that only applies to a model's samples.
+
+    why: the end of the message.
+    """
     changed = (name for name, usual in _OF_SAMPLES.items() if given[name] != usual)
     if unused := [*settings_of(given), *changed]:
         raise InputError(f"--{unused[0]} is {why}")
@@ -125,7 +131,7 @@ def _of_model(given: Namespace, ranks: "Ranks") -> "Found":
     if given.refine is not None:
         refined_with = pipe.sampling.for_refinement(**parse_settings("--refine_settings", given.refine_settings))
         refinement = Refinement(given.refine, refined_with)
-        changes = {"sampler": "confidence", **changes}  # what is refined is the baseline by default
+        changes = {"sampler": "confidence", **changes}  # by default the baseline is refined
     settings = pipe.settings(**changes)
     sets, meter = sets_and_meter(given, ranks, pipe, [settings])
     if ranks.first:
@@ -153,6 +159,6 @@ def _of_images(given: Namespace, ranks: "Ranks") -> "Found":
         raise InputError(f"--reconstructions is for models; {given.model} is images")
     _check_unused(given, f"for models; {given.model} is images")
     images = open_images(given.model, given.num)
-    # In colour, so that a grey image among coloured ones does not make a grey reference: it is measured as the others are.
+    # Three channels for all images, so that one grey image does not make the reference grey.
     meter = make_meter(given, ranks, len(images), images.image_size, 3, None)
     return {"value": meter([images], "images")}, [f"{len(images)} images of {given.model}"]

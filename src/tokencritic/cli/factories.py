@@ -28,7 +28,10 @@ def is_factory(place: str) -> bool:
 
 
 def parts_of(place: str, called: str) -> "tuple[MaskedGenerator, ImageTokenizer | None]":
-    """Return the generator of a factory, and its tokenizer or None. called: the factory's name in error messages."""
+    """Return the generator of a factory, and its tokenizer or None.
+
+    called: the factory's name in error messages.
+    """
     from tokencritic.pipeline import TokenCriticPipeline
 
     made = _parts(_call(place, called), called)

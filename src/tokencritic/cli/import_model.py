@@ -1,4 +1,4 @@
-"""`token-critic import`: import published checkpoints to a model folder. `import` cannot be the name of a module."""
+"""`token-critic import`: import published checkpoints to a model folder. A module cannot be named `import`."""
 
 from pathlib import Path
 

@@ -35,9 +35,9 @@ COMMANDS: dict[str, str] = {
 }
 
 _CLOSED_PIPE = 141  # as a shell reports SIGPIPE
-_GRACE = 10.0  # seconds in which the first rank fails of the same input
-_LONG_WORD = 200  # characters, of a number or a path in an error message
-_NO_MEMORY = re.compile("can't allocate memory|out of memory")  # as torch says it, on a CPU and on a GPU
+_GRACE = 10.0  # seconds for the first rank to fail on the same input
+_LONG_WORD = 200  # characters kept of a very long number or path in an error message
+_NO_MEMORY = re.compile("can't allocate memory|out of memory")  # torch's messages on a CPU and on a GPU
 _MODULES = {"import": "import_model"}  # commands whose names are Python keywords
 
 # Parameters of mallopt in <malloc.h>: the size of blocks with their own pages, the free memory kept, and the padding.
@@ -78,7 +78,7 @@ def _run_command(command: str, arguments: list[str]) -> int:
     except KeyboardInterrupt:  # training catches it and saves
         print(f"token-critic {command}: interrupted", file=sys.stderr)
         return 130
-    except BrokenPipeError:  # `run` ends the process in silence
+    except BrokenPipeError:  # `run` exits without a message
         raise
     except (MemoryError, RuntimeError) as error:
         if not (isinstance(error, MemoryError) or _NO_MEMORY.search(str(error))):
@@ -96,8 +96,8 @@ def _run_command(command: str, arguments: list[str]) -> int:
 def _complain(command: str, text: str) -> None:
     """Print an error in one line.
 
-    Under torchrun, a rank other than the first waits before: if the first rank fails too, torchrun ends the others, and
-    one line is enough. What only this rank has met, such as a GPU that is missing, is not lost.
+    Under torchrun, all ranks but the first wait before they print. If the first rank fails too, torchrun ends the
+    others, and the error appears once. An error of a single rank, such as a missing GPU, is still printed.
     """
     try:
         rank = read_launch().rank
@@ -123,7 +123,7 @@ def run() -> None:
         finally:  # also after --help, which exits
             sys.stdout.flush()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the interpreter flushes again at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes again at exit
         code = _CLOSED_PIPE
     sys.exit(code)
 

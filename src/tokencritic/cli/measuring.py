@@ -24,7 +24,11 @@ METRICS = "fid,kid,is,precision,recall,accuracy"
 
 
 def add_measuring(parser: ArgumentParser, num: int | None, most: str = "") -> None:
-    """Add the flags of images, seeds and metrics. num: the default of --num. most: the default in words."""
+    """Add the flags of images, seeds and metrics.
+
+    num: the default of --num.
+    most: the default in words.
+    """
     group = parser.add_argument_group("images and seeds")
     group.add_argument("--num", type=int, default=num, metavar="N", help=f"images in each seed set{most}")
     group.add_argument("--seed", type=int, default=0, help="image i has seed + i")
@@ -85,7 +89,10 @@ def metrics_of(given: Namespace) -> tuple[str, ...] | None:
 def sets_and_meter(
     given: Namespace, ranks: "Ranks", pipe: "TokenCriticPipeline", settings: "Iterable[SamplingSettings]"
 ) -> "tuple[SampleSets, Meter]":
-    """Return the sample sets and the meter. settings: checked first, because evaluation may take hours."""
+    """Return the sample sets and the meter.
+
+    settings: checked first, because evaluation may take hours.
+    """
     from tokencritic.evaluation.cache import cache_folder
     from tokencritic.evaluation.samples import SampleSets, check_settings
 
@@ -145,7 +152,10 @@ def make_meter(
 
 
 def model_meter(given: Namespace, ranks: "Ranks", pipe: "TokenCriticPipeline", count: int | None) -> "Meter":
-    """Return the meter for images of a model. count: the number of images, None if unknown."""
+    """Return the meter for images of a model.
+
+    count: the number of images, None if unknown.
+    """
     size, channels = pipe.tokenizer.image_size, pipe.tokenizer.channels
     return make_meter(given, ranks, count, (size, size), channels, pipe.classifier)
 

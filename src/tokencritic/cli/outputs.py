@@ -8,7 +8,10 @@ from tokencritic.errors import InputError
 
 
 def check_folder(name: str, folder: str | Path) -> None:
-    """Raise InputError unless a folder can be written, or created with its parents. name: the flag or argument."""
+    """Raise InputError unless a folder can be written, or created with its parents.
+
+    name: the flag or argument.
+    """
     if not str(folder):
         raise InputError(f"{name} is empty; expected a folder to write")
     if _exists(name, Path(folder)) and not Path(folder).is_dir():
@@ -37,7 +40,10 @@ def _exists(name: str, path: Path) -> bool:
 
 
 def _check_writable(name: str, folder: Path) -> None:
-    """Create a nameless file in the folder, or in the nearest parent that exists: permission bits do not tell all."""
+    """Raise InputError unless a temporary file can be created in the folder, or in its nearest existing parent.
+
+    Permission bits alone do not show whether a folder can be written.
+    """
     whole = folder.absolute()
     there = next(place for place in (whole, *whole.parents) if place.exists())
     if not there.is_dir():

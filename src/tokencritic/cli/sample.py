@@ -1,4 +1,4 @@
-"""`token-critic sample`: new images from a model folder."""
+"""`token-critic sample`: sample images from a model."""
 
 import itertools
 import time
@@ -48,7 +48,7 @@ def main(arguments: list[str]) -> None:
         labels = pipe.classes.in_turn(given.num, given.classes, called="--classes")
         seeds = range(given.seed, given.seed + given.num)
         runs = _traced(given, pipe, settings) if given.trace else []
-        # Ranks take whole batches in turn: the batches of one rank, so that rounding is the same too.
+        # Ranks take whole batches in turn. One rank alone has the same batches, so that its rounding is the same.
         group = max(1, given.batch_size // settings.candidates)
         mine = ranks.share(given.num, group)
 
@@ -61,7 +61,7 @@ def main(arguments: list[str]) -> None:
                     progress.advance(len(tokens))
 
         start, made, folder = time.perf_counter(), batches() if mine else iter(()), Path(given.out)
-        made = itertools.chain([*itertools.islice(made, 1)], made)  # whatever is wrong shows before a folder is made
+        made = itertools.chain([*itertools.islice(made, 1)], made)  # errors appear before the folder is created
         say_device(given)
         folder.mkdir(parents=True, exist_ok=True)
         if given.format == "png":
@@ -73,7 +73,7 @@ def main(arguments: list[str]) -> None:
             if ranks.first:
                 _finish_folder(folder, names, pipe.names(labels))
         else:
-            rounds = range(-(-given.num // (group * ranks.size)) + 1)  # in the last one every `made` ends
+            rounds = range(-(-given.num // (group * ranks.size)) + 1)  # the last round exhausts `made` on every rank
             parts = (batch for _ in rounds for batch in ranks.gathered(next(made, None)) if batch is not None)
             written = f"{given.num} images to {folder / 'samples.npz'}"
             if ranks.first:
@@ -88,7 +88,7 @@ def main(arguments: list[str]) -> None:
 
 
 def _names(seeds: range, labels: "Tensor | None") -> list[str]:
-    """The file names of all images."""
+    """Return the file names of all images."""
     if labels is None:
         return [f"{seed:06}.png" for seed in seeds]
     return [f"{seed:06}_class{label}.png" for seed, label in zip(seeds, labels.tolist(), strict=True)]
@@ -101,7 +101,13 @@ def _own_facts(seeds: range, labels: "Tensor | None", index: int) -> dict[str, A
 def _save_own(
     folder: Path, made: Iterator[Any], mine: list[int], facts: list[dict[str, Any]], names: list[str]
 ) -> None:
-    """Write the images of this rank. facts: what decides each of them."""
+    """Write the images of this rank.
+
+    made: batches of images.
+    mine: the numbers of the images.
+    facts: the facts for the PNG file of each image.
+    names: the file names of the images of all ranks.
+    """
     from tokencritic.pictures.grids import save
 
     for index, own, image in zip(mine, facts, itertools.chain.from_iterable(made), strict=True):
@@ -109,7 +115,7 @@ def _save_own(
 
 
 def _finish_folder(folder: Path, files: list[str], classes: list[str]) -> None:
-    """Write the grid of the first images, and tell of images that are not of this run."""
+    """Write the grid of the first images. Print a note if the folder holds images of an earlier run."""
     from tokencritic.data.source import OWN_SAMPLE, read_image
     from tokencritic.pictures.grids import image_grid, save
 
@@ -126,7 +132,7 @@ def _write_trace(
     labels: "Tensor | None",
     seeds: range,
 ) -> None:
-    """Sample the first images again, which shows their steps."""
+    """Sample the first images again and write a picture of their steps."""
     from tokencritic.pictures.steps import MOST_IMAGES, run_of, write_steps
 
     first = None if labels is None else labels[:MOST_IMAGES]
@@ -158,7 +164,7 @@ def _parse(arguments: list[str]) -> Namespace:
         facts = _like(given.like)
         given = parse(parser, [*_flags(facts), *arguments])
         if given.model is None:
-            if is_factory(facts["model"]):  # whose code runs: a file that came from elsewhere must not name it
+            if is_factory(facts["model"]):  # a file from elsewhere must not choose code to run
                 raise InputError(f"--like {given.like} was made by {facts['model']}; name it as MODEL to run its code")
             given.model = facts["model"]
         given.critic = given.critic or facts.get("critic")
@@ -172,14 +178,14 @@ def _parse(arguments: list[str]) -> Namespace:
 
 
 def _facts(given: Namespace, settings: dict[str, Any]) -> dict[str, Any]:
-    """What decides all images of a run, for their PNG files."""
+    """Return the facts that all images of a run share, for their PNG files."""
     named = {name: value for name, value in settings.items() if value is not None}
     critic = {} if given.critic is None else {"critic": given.critic}
     return {"command": "sample", "model": given.model, "settings": named} | critic
 
 
 def _like(file: str) -> dict[str, Any]:
-    """What a PNG that was sampled says of its image."""
+    """Return the facts in the PNG file of a sampled image."""
     from tokencritic.pictures.grids import read_note
 
     facts = read_note(file)
@@ -193,7 +199,7 @@ def _like(file: str) -> dict[str, Any]:
 
 
 def _flags(facts: dict[str, Any]) -> list[str]:
-    """The flags that make the image of these facts again. A flag with one value comes last."""
+    """Return the flags that reproduce an image. The last flag takes one value, so that arguments can follow."""
     classes = {"classes": facts["class"]} if "class" in facts else {}
     words = []
     for name, value in (facts["settings"] | classes | {"seed": facts.get("seed"), "num": 1}).items():
@@ -204,9 +210,10 @@ def _flags(facts: dict[str, Any]) -> list[str]:
 def _traced(
     given: Namespace, pipe: "TokenCriticPipeline", settings: "SamplingSettings"
 ) -> "list[tuple[SamplingSettings, Trace]]":
-    """The runs whose steps are shown, from top to bottom, each with its trace; the images that are made are the last one's.
+    """Return the runs whose steps are shown, from top to bottom: the settings and the trace of each.
 
-    Above them may stand MaskGIT as tuned for the model, at the NFE of the critic's settings.
+    The last run has the given settings. With --compare, the first one is MaskGIT at the same NFE, as tuned for the
+    model.
     """
     from tokencritic.pictures.steps import MOST_IMAGES, check_ending
     from tokencritic.sampling.trace import Trace

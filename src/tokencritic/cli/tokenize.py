@@ -1,4 +1,4 @@
-"""`token-critic tokenize`: an image source to token arrays."""
+"""`token-critic tokenize`: encode images to token arrays."""
 
 from functools import partial
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`token-critic train`: train a model by a preset."""
+"""`token-critic train`: train a model with a preset."""
 
 import argparse
 import dataclasses
@@ -26,10 +26,10 @@ from tokencritic.presets import MODELS, NAMES, find_preset
 
 _ABOUT = "Train a model. Rerun the command to resume an interrupted run."
 _USAGE = "--data PATH --run FOLDER [OPTIONS]"
-# The two dashes matter: without them torchrun takes --run for an option of its own.
+# Without the two dashes, torchrun reads --run as an option of its own.
 _SPREAD = "On several GPUs or machines: torchrun --nproc-per-node N --no-python -- token-critic train ..."
 _LENGTHS = ("minutes", "steps", "epochs")
-# What each model is trained from; the flags of `_OPTIONAL` may be left out.
+# The flags of each model besides its settings. Those in `_OPTIONAL` may be omitted.
 _FLAGS = {
     "tokenizer": ("data", "run", "lpips"),
     "generator": ("data", "run", "tokenizer"),
@@ -90,7 +90,7 @@ def main(arguments: list[str]) -> None:
 
 
 def _dry_run(model: str, name: str, settings: Any, preset: Any, given: Namespace) -> None:
-    """Print what the run would cost. Without --data, sizes are the preset's."""
+    """Print the estimated cost of the run. Without --data, the sizes are those of the preset."""
     from tokencritic.cli.train_tasks import imagined_task, make_task
     from tokencritic.training.estimate import estimate, report
 
@@ -117,7 +117,7 @@ def _which(arguments: list[str]) -> tuple[str, str]:
 
 
 def _add_settings(parser: ArgumentParser, preset: Any) -> None:
-    """A flag for every setting of a preset; those of the dataclasses in it are explained by their docstrings."""
+    """Add a flag for every setting of a preset. The help texts are the docstrings of its dataclasses."""
     for name in _LENGTHS:
         length = vars(preset.training)[name]
         text = f"short for --training.{name}" + (f"; the preset's is {length}" if length is not None else "")
@@ -125,7 +125,7 @@ def _add_settings(parser: ArgumentParser, preset: Any) -> None:
     seed = preset.training.seed
     parser.add_argument("--seed", type=int, help=f"short for --training.seed; the preset's is {seed}")
     parser.add_argument("--config", action="config", help="a YAML file of settings; flags after it win")
-    # jsonargparse's own would print before the lengths and the seed above are read.
+    # jsonargparse's own flag would print before the lengths and the seed above are applied.
     parser.add_argument(
         "--print_config", action="store_true", help="print every key with its value as such a file, and exit"
     )
@@ -137,13 +137,13 @@ def _add_settings(parser: ArgumentParser, preset: Any) -> None:
         texts = ((parent.__doc__ or "").partition("\n\n")[2] for parent in reversed(type(value).__mro__[:-1]))
         group = parser.add_argument_group(f"--{name}.KEY VALUE, one of these keys", " ".join(texts))
         for key, kind in get_type_hints(type(value)).items():
-            # The preset's length is none of the parser's: another kind of length takes its place and does not join it.
+            # The parser has no default length, because a length of another kind replaces that of the preset.
             default = None if key in _LENGTHS else vars(value)[key]
             group.add_argument(f"--{name}.{key}", type=kind, default=default, help=argparse.SUPPRESS)
 
 
 def _parse_settings(parser: ArgumentParser, arguments: list[str], preset: Any) -> Namespace:
-    """Parse strictly; an error in a file that `--config` names also names the file."""
+    """Parse the arguments. An error in a file of --config names the file."""
     from tokencritic.training.settings import check_config
 
     configs = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
@@ -163,9 +163,9 @@ def _parse_settings(parser: ArgumentParser, arguments: list[str], preset: Any) -
 
 
 def _settings_from(given: Namespace, preset: Any) -> Any:
-    """The preset with what the command line and its YAML file say in its place.
+    """Return the preset with the changes of the command line and its YAML file.
 
-    The length of the run is a shortcut's, else what `--training.` says, else the preset's.
+    The length of the run is that of a short flag, else of `--training.KEY`, else of the preset.
     """
     places = [{name: vars(place)[name] for name in _LENGTHS} for place in (given, given.training, preset.training)]
     lengths = next(lengths for lengths in places if any(value is not None for value in lengths.values()))
@@ -174,14 +174,17 @@ def _settings_from(given: Namespace, preset: Any) -> Any:
     for name, value in vars(preset).items():
         if dataclasses.is_dataclass(value):
             chosen = vars(given[name]) | ({**lengths, "seed": seed} if name == "training" else {})
-            check_types(chosen, type(value), f"--{name}.")  # null in a file, where the parser takes it for any type
+            check_types(chosen, type(value), f"--{name}.")  # the parser accepts null in a file for any type
             changes[name] = dataclasses.replace(value, **chosen)  # pyright: ignore[reportArgumentType]
     check_types(changes, type(preset), "--")
     return dataclasses.replace(preset, **changes)
 
 
 def _to_yaml(settings: Any, others: dict[str, Any]) -> str:
-    """Settings as a file that `--config` takes. others: further flags by name; those that are None are left out."""
+    """Return the settings as a YAML file for --config.
+
+    others: further flags by name. Flags that are None are omitted.
+    """
     given = {name: value for name, value in others.items() if value is not None}
     plain = json.loads(json.dumps(dataclasses.asdict(settings)))  # tuples become lists
     return yaml.safe_dump({**given, **plain}, sort_keys=False, allow_unicode=True)

@@ -1,4 +1,4 @@
-"""From settings and flags to a task: opens the data and makes the model."""
+"""Training tasks made from settings and flags: open the data, make the model."""
 
 import dataclasses
 from pathlib import Path
@@ -29,9 +29,11 @@ from tokencritic.training.token_tasks import CriticTask, GeneratorTask, InlineCr
 
 
 def make_task(model: str, settings: Any, preset: Any, given: Namespace) -> tuple[Task, Any]:
-    """The task and the settings in effect: sizes that follow from the data are theirs.
+    """Return the task and the settings in effect, with the sizes that the data determines.
 
-    settings: the preset with what was asked for. given: the flags that name files.
+    settings: the preset with the user's changes.
+    preset: the preset without changes.
+    given: the flags that name files.
     """
     make = {
         "tokenizer": _tokenizer,
@@ -46,7 +48,10 @@ def make_task(model: str, settings: Any, preset: Any, given: Namespace) -> tuple
 
 
 def imagined_task(model: str, settings: Any, generator: Any, given: Namespace) -> Task:
-    """The task of these settings on tokens that are all 0, to see what it costs. generator: the config of a critic's."""
+    """Return the task of these settings on tokens that are all 0, to estimate its cost.
+
+    generator: the config of the generator that a critic is trained with.
+    """
     if model in ("tokenizer", "classifier"):
         raise InputError(f"--data is missing; the cost of a {model} depends on its images")
     sizes = settings.model if model == "generator" else generator
@@ -65,7 +70,7 @@ def imagined_task(model: str, settings: Any, generator: Any, given: Namespace) -
 
 
 def _new(kind: type[Any], config: Any) -> Any:
-    """A model of random weights. Its size is counted before any memory is taken."""
+    """Return a model with random weights. Raises InputError for too many parameters before memory is allocated."""
     with torch.random.fork_rng(devices=[]):
         count = sum(parameter.numel() for parameter in kind.without_weights(config).parameters())
     if count > PARAMETERS:
@@ -87,7 +92,7 @@ def _tokenizer(settings: Any, preset: Any, given: Namespace) -> Task:
 
 def _generator(settings: Any, preset: Any, given: Namespace) -> Task:
     arrays = TokenArrays.open(given.data)
-    # A generator may leave the classes out: without them it learns from the tokens alone.
+    # With num_classes 0, the generator is unconditional even if the tokens have classes.
     sizes = sizes_of(arrays) | ({} if settings.model.num_classes else {"num_classes": 0})
     config = follow(settings.model, preset.model, sizes, "the tokens'")
     tokenizer = load_part(given.tokenizer, "tokenizer") if given.tokenizer else None
@@ -95,7 +100,7 @@ def _generator(settings: Any, preset: Any, given: Namespace) -> Task:
 
 
 def _tokens_and_generator(given: Namespace) -> tuple[TokenArrays, MaskedGenerator, ImageTokenizer | None]:
-    """The tokens that a critic learns from, the generator that fills in, and the tokenizer to show samples with."""
+    """Return the tokens and the generator that a critic is trained with, and a tokenizer to show samples, or None."""
     arrays = TokenArrays.open(given.data)
     if is_factory(given.generator):
         generator, tokenizer = parts_of(given.generator, f"--generator {given.generator}")
@@ -121,7 +126,11 @@ def _critic(settings: Any, preset: Any, given: Namespace) -> Task:
 
 
 def _critic_from(generator: MaskedGenerator, asked: Any, preset: Any) -> Any:
-    """A critic that starts from the generator's trunk, with the layers, dropout and options that are asked for."""
+    """Return a critic initialized from the generator's trunk.
+
+    asked: the config with the user's changes, from which the layers, dropout and options are taken.
+    preset: the config of the preset.
+    """
     whole: Any = generator.start_critic()
     if whole is None:
         raise InputError("--start is generator, but this generator has no trunk to start from; give --start random")
@@ -151,7 +160,7 @@ def _inline_critic(settings: Any, preset: Any, given: Namespace) -> Task:
 
 
 def _features_of(generator: MaskedGenerator) -> dict[str, Any]:
-    """What the config of an inline critic has of its generator."""
+    """Return the fields of an inline critic's config that its generator determines."""
     sizes = {"num_features": generator.num_features, "feature_width": generator.feature_width}
     return sizes | {"generator": generator.identity()}
 
@@ -172,7 +181,11 @@ def _images(source: Any, config: Any, settings: Any) -> ImageBatches:
 
 
 def follow(config: Any, preset: Any, sizes: dict[str, Any], whose: str) -> Any:
-    """The config with sizes that are not its own to choose; one that was asked for and is another is an error."""
+    """Return the config with the given sizes. Raises InputError if the user asked for another size.
+
+    preset: the config of the preset. A size that equals its own was not asked for.
+    whose: the owner of the sizes in error messages.
+    """
     for name, right in sizes.items():
         asked = vars(config)[name]
         if asked not in (right, vars(preset)[name]):
@@ -181,7 +194,7 @@ def follow(config: Any, preset: Any, sizes: dict[str, Any], whose: str) -> Any:
 
 
 def tokenizer_beside(place: str) -> ImageTokenizer | None:
-    """The tokenizer of the model folder or Hub id that a generator comes from, if it has one."""
+    """Return the tokenizer of the model folder or Hub id that a generator comes from; None if it has none."""
     try:
         find_file(place, CONFIG, subfolder="tokenizer")
     except InputError:  # a generator alone

@@ -59,12 +59,12 @@ def propose(
 
 
 def sample_codes(logits: Tensor, uniforms: Tensor, temperature: float | Tensor = 1.0) -> Tensor:
-    """Sample codes by inverse CDF, (...) int64. This takes one uniform per token, not one Gumbel per code.
+    """Sample codes by inverse CDF, (...) int64. This needs one uniform per token instead of one Gumbel per code.
 
     logits: (..., codebook_size).
     uniforms: (...) in (0, 1).
-    temperature: a number or a tensor like `uniforms`. 0 takes the most likely code: the first of equal ones, or any of
-    them with a tensor.
+    temperature: a number or a tensor like `uniforms`. 0 takes the most likely code. Of equal codes, a number takes the
+    first one, and a tensor any of them.
     """
     if isinstance(temperature, Tensor):
         temperature = temperature[..., None].clamp(min=COLDEST)
@@ -74,7 +74,7 @@ def sample_codes(logits: Tensor, uniforms: Tensor, temperature: float | Tensor =
         return logits.argmax(-1)
     logits = logits.float()
     if isinstance(temperature, Tensor) or temperature != 1:
-        # Less the largest first: a temperature near 0 would make infinities otherwise.
+        # The largest logit is subtracted first. Otherwise a temperature near 0 would produce infinities.
         logits = (logits - logits.amax(-1, keepdim=True)) / temperature
     cdf = logits.softmax(-1).cumsum(-1)
     # The last entry is 1 only up to rounding. `right` skips codes of probability 0, whose entry equals the one before.
@@ -83,5 +83,5 @@ def sample_codes(logits: Tensor, uniforms: Tensor, temperature: float | Tensor =
 
 
 def _hidden_first(mask: Tensor) -> Tensor:
-    """Positions (b, n) with the hidden ones in front, each group in order."""
+    """Return the positions (b, n), the hidden ones first, each group in order."""
     return (~mask).to(torch.uint8).argsort(dim=1, stable=True)

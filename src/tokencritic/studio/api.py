@@ -1,4 +1,4 @@
-"""The HTTP API for programs: JSON in, JSON out, images as base64 of PNG files."""
+"""The HTTP API for programs. Requests and responses are JSON. Images in responses are PNG files as base64."""
 
 import asyncio
 import base64
@@ -24,7 +24,7 @@ _STATUS = {"failed": 400, "late": 504, "cancelled": 409}
 
 
 class Api:
-    """Routes on a service."""
+    """The routes of the HTTP API on a service."""
 
     def __init__(self, service: Service) -> None:
         self.service = service
@@ -40,7 +40,7 @@ class Api:
         return [Route("/api/model", self.model), *runs]
 
     def model(self, _: Request) -> Response:
-        """What the model is, and what may be asked of it."""
+        """Return the facts of the model, its default settings and the limits of requests."""
         pipe, service = self.service.pipe, self.service
         return JSONResponse(
             {
@@ -57,7 +57,10 @@ class Api:
         )
 
     async def run(self, make: Callable[[dict[str, Any]], Work], request: Request) -> Response:
-        """Hand in what the body asks for, wait for it, and tell of it. A client that goes away takes its job along."""
+        """Submit a run, wait for it and return its result. A client that disconnects cancels its run.
+
+        make: creates the work from the JSON object in the body.
+        """
         client = "api " + secrets.token_urlsafe(16)
         try:
             values = read_object(await request.body())
@@ -84,7 +87,7 @@ class Api:
         return make(self.service.read_upload(data), values)
 
     def _told(self, job: Job) -> dict[str, Any]:
-        """What a client is told of a finished job."""
+        """Return the response for a finished job."""
         made, before, region = job.result.sets[0], job.result.before, job.result.region
         told = {
             "images": [_base64(image) for image in made.images],
@@ -113,7 +116,7 @@ def _base64(image: Image.Image) -> str:
 
 
 def read_object(body: bytes) -> dict[str, Any]:
-    """The JSON object of a request."""
+    """Return the JSON object in the body of a request. Raises InputError for any other body."""
     values = parse_json("the body", body)
     if not isinstance(values, dict):
         raise InputError(f"the body is a {type(values).__name__}; expected an object")

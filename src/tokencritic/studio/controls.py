@@ -1,4 +1,4 @@
-"""What the page's controls show: the model, its samplers with their settings, the bounds, and what was measured offline."""
+"""The data of the page's controls: the model, its samplers and their settings, the bounds, and the offline FID."""
 
 import dataclasses
 from pathlib import Path
@@ -13,11 +13,11 @@ from tokencritic.schedules import SCHEDULES, GuidanceSchedule
 from tokencritic.studio.service import Service
 from tokencritic.tokenizers.regions import place_grid
 
-REFINE_SHARE = 0.3  # with it more pictures of the bundled model gain than with the paper's 0.6, see docs/studio.md
-_STEPS = {"steps": 1, "candidates": 1}  # of the sliders; 0.01 otherwise
+REFINE_SHARE = 0.3  # on the bundled model, more pictures improve than with the paper's 0.6, see docs/studio.md
+_STEPS = {"steps": 1, "candidates": 1}  # of the sliders; 0.01 for other settings
 _CRITICS = {"critic": "Token-Critic", "inline": "inline"}
 
-# Of the advanced settings: label and explanation.
+# The label and the explanation of each advanced setting.
 _TEXTS = {
     "temperature": ("Temperature", "At the first and at the last step; 0 always samples the likeliest code"),
     "selection_noise": ("Selection noise", "Randomness in which tokens are kept, K in the paper"),
@@ -37,7 +37,7 @@ _TEXTS = {
 
 
 def about(service: Service) -> dict[str, Any]:
-    """All that the page needs to know of the model, as a JSON value."""
+    """Return the facts about the model that the page needs, as a JSON value."""
     pipe, requests = service.pipe, service.requests
     tokenizer, has_critic = pipe.tokenizer, pipe.critic is not None
     own = pipe.settings().row(has_critic).name
@@ -48,7 +48,7 @@ def about(service: Service) -> dict[str, Any]:
         "critic": has_critic or pipe.inline_critic is not None,
         "refines": has_critic,
         "classifier": pipe.classifier is not None,
-        "grid": None if tokenizer.grid is None else place_grid(tokenizer),  # of what can be painted
+        "grid": None if tokenizer.grid is None else place_grid(tokenizer),  # the places that the user can paint
         "splits": tokenizer.splits,
         "size": tokenizer.image_size,
         "margin": tokenizer.margin,
@@ -64,7 +64,7 @@ def about(service: Service) -> dict[str, Any]:
 
 
 def first_values(service: Service) -> dict[str, Any]:
-    """What the controls of the Generate tab hold at first."""
+    """Return the initial values of the controls in the Generate tab."""
     pipe = service.pipe
     row = pipe.settings().row(pipe.critic is not None)
     values = {"classes": [], "num": min(16, service.limits.images), "seed": "0", "sampler": row.name}
@@ -72,20 +72,20 @@ def first_values(service: Service) -> dict[str, Any]:
 
 
 def samplers(pipe: TokenCriticPipeline) -> list[Sampler]:
-    """The rows of the table of samplers that the pipeline has the parts for."""
+    """Return the rows of `SAMPLERS` for which the pipeline has all parts."""
     critics = {"uses_critic": pipe.critic is not None, "uses_inline_critic": pipe.inline_critic is not None}
     return [row for row in SAMPLERS.values() if all(has or not vars(row)[name] for name, has in critics.items())]
 
 
 def title(row: Sampler) -> str:
-    """A sampler's name for people who know neither the paper nor the code."""
+    """Return a sampler's title for users who do not know the paper or the code."""
     if row.name == "confidence":
         return f"Without critic ({row.title})"
     return f"With critic ({_CRITICS[row.name]})" if row.name in _CRITICS else row.title
 
 
 def _choice(pipe: TokenCriticPipeline, row: Sampler) -> dict[str, Any]:
-    """A sampler, its settings at the cost of the model's own ones, and those for refinement."""
+    """Return a sampler with its settings at the cost of the model's defaults, and its settings for refinement."""
     own = _values(pipe, pipe.sampling.for_sampler(row.name, pipe.cost))
     refining = _values(pipe, pipe.sampling.for_refinement(sampler=row.name)) if row.refines else None
     text = f"Which tokens are kept is decided by {row.summary}."
@@ -93,7 +93,7 @@ def _choice(pipe: TokenCriticPipeline, row: Sampler) -> dict[str, Any]:
 
 
 def _values(pipe: TokenCriticPipeline, settings: SamplingSettings) -> dict[str, Any]:
-    """The settings that the sampler and the model have, and those of rejection."""
+    """Return the settings of the sampler, with those of guidance and rejection if the model supports them."""
     found = _plain(settings.in_effect(pipe.critic is not None))
     found |= {name: vars(settings)[name] for name in GUIDANCE}
     if not pipe.generator.null_class:
@@ -107,7 +107,7 @@ def _values(pipe: TokenCriticPipeline, settings: SamplingSettings) -> dict[str, 
 
 
 def _form(service: Service, name: str) -> dict[str, Any]:
-    """How a setting is shown: `choices`, a value and a text each, or the bounds of a number or of a pair of them."""
+    """Return the control of a setting: `choices` as [value, text] pairs, or the bounds of a number or of a pair."""
     label, text = _TEXTS[name]
     form = {"name": name, "label": label, "text": text}
     words = {
@@ -125,15 +125,15 @@ def _form(service: Service, name: str) -> dict[str, Any]:
 
 
 def _rankers(pipe: TokenCriticPipeline) -> list[str]:
-    """What can choose among candidates: the critic, and the classifier where there are classes."""
+    """Return the parts that can choose among candidates: the critic, and the classifier of a model with classes."""
     able = pipe.parts.keys() - (set() if pipe.generator.num_classes else {"classifier"})
     return [name for name in get_args(RejectBy) if name in able]
 
 
 def offline_fid(service: Service, settings: SamplingSettings) -> dict[int, float]:
-    """The FID that tuning measured with exactly these settings on exactly this model, by the number of images.
+    """Return the FID of tuning with exactly these settings on exactly this model, by the number of images.
 
-    Empty if there is none.
+    The result is empty if there is no such FID.
     """
     has_critic, folder, found = service.pipe.critic is not None, service.pipe.folder, {}
     wanted, sampler = settings.in_effect(has_critic), settings.row(has_critic).name
@@ -149,18 +149,17 @@ def offline_fid(service: Service, settings: SamplingSettings) -> dict[int, float
 
 
 def _trial(file: Path, trial: Any) -> tuple[SamplingSettings, dict[int, float]]:
-    """The settings of a trial, and its FID by the number of images."""
+    """Return the settings of a trial, and its FID by the number of images."""
     if not isinstance(trial, dict):
         raise InputError(f"{file}: a trial is {trial!r:.60}; expected an object")
     check_fields(file, trial, {"settings": dict, "fid": dict})
     fids = trial["fid"]
     if not all(count.isdecimal() and isinstance(fid, float | None) for count, fid in fids.items()):
         raise InputError(f"{file}: fid is {fids!r:.60}; expected numbers by the number of images")
-    # A setting that a file does not name is at its default, for instance one that is newer than the file; None stands for
-    # the settings that a sampler does not have.
+    # A setting that the file does not contain has its default, for instance a setting that is newer than the file.
     return settings_from(_plain(trial["settings"])), {int(count): fid for count, fid in fids.items() if fid is not None}
 
 
 def _plain(values: dict[str, Any]) -> dict[str, Any]:
-    """Without the settings that a sampler does not have."""
+    """Return the settings that are not None. None marks a setting that has no effect."""
     return {name: value for name, value in values.items() if value is not None}

@@ -1,4 +1,4 @@
-"""What stands between the network and the page: who may come in, and how much they may bring."""
+"""The guard of the page and the API: checks of the token and the origin, and limits of request bodies."""
 
 import asyncio
 import hmac
@@ -20,14 +20,14 @@ LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
 LOGIN, STYLE = "/studio/login", "/page/style.css"
 
 _SMALL_BODY = 2**18
-_MOST_LARGE = 8  # bodies in memory
-_BODY_SECONDS, _BYTES_PER_SECOND = 5.0, 2**16  # the time for a body, and for each byte of it
+_MOST_LARGE = 8  # large bodies in memory
+_BODY_SECONDS, _BYTES_PER_SECOND = 5.0, 2**16  # n bytes may take _BODY_SECONDS + n / _BYTES_PER_SECOND
 _DRAIN_BYTES, _DRAIN_SECONDS = 2**25, 2.0
 _MOST_GUESSES, _GUESS_SECONDS, _MOST_GUESSERS = 10, 60.0, 1024
 _CLOSE = {"connection": "close"}
 _HEADERS = (
     (b"x-content-type-options", b"nosniff"),
-    # With "no-referrer" a browser would send the form of the token with `Origin: null`.
+    # With "no-referrer", a browser sends the login form with `Origin: null`, which the guard rejects.
     (b"referrer-policy", b"same-origin"),
     (b"x-frame-options", b"DENY"),
     (
@@ -40,12 +40,15 @@ _FORM = (Path(__file__).parent / "static" / "login.html").read_text(encoding="ut
 
 
 class Guard:
-    """An ASGI application around another.
+    """An ASGI application that protects another one.
 
-    token: what a client must bring, as `Authorization: Bearer TOKEN`, in the form that is shown without it, or once as
-    `/?token=TOKEN`; None lets everyone in. loopback: whether only this machine can reach the server; then only its own
-    names are answered to, so that no page of another site can pretend to be it. port: names the cookies, which servers on
-    one machine share. most_bytes: of a body that may hold a picture; every other body is small. clock: seconds, for tests.
+    token: the token that clients must send; None admits every client. Clients send it as `Authorization: Bearer TOKEN`,
+    in the login form, or once as `/?token=TOKEN`.
+    loopback: True if only this machine can reach the server. Only local host names are then accepted, so that a page of
+    another site cannot use its own name for this server.
+    port: a part of the cookies' names, because all servers on one machine share cookies.
+    most_bytes: the size limit of a body that may contain a picture. Other bodies have a smaller limit.
+    clock: returns the current time in seconds; tests replace it.
     """
 
     def __init__(
@@ -60,7 +63,7 @@ class Guard:
     ) -> None:
         self.app, self.token, self.loopback, self.most_bytes = app, token, loopback, most_bytes
         self.client_cookie, self.pass_cookie = f"studio_client_{port}", f"studio_pass_{port}"
-        self._pass = secrets.token_urlsafe(32)  # what the cookie holds: not the token, and good until the server ends
+        self._pass = secrets.token_urlsafe(32)  # the cookie's value: not the token, and valid until the server ends
         self._guesses = _Guesses(clock)
         self._held = 0  # bytes of bodies in memory
 
@@ -118,27 +121,35 @@ class Guard:
             raise HTTPException(403, "requests from pages of other sites are not taken")
 
     def _check_size(self, request: Request, passed: bool) -> int:
-        """The length of the body; refuses one that is too large or not told."""
+        """Return the length of the body. Raises HTTPException for a wrong method, or an unknown or too large length."""
         if request.method not in ("GET", "HEAD", "POST"):
             raise HTTPException(405, "only GET and POST are known here")
         if "transfer-encoding" in request.headers:
             raise HTTPException(411, "a request must say its Content-Length")
-        length = int(request.headers.get("content-length", 0))  # the server has refused what is no number
+        length = int(request.headers.get("content-length", 0))  # the server rejects any other text
         takes_pictures = request.scope["path"].startswith(("/api/", "/studio/pictures"))
-        # Without the token nobody sends much.
+        # Clients without the token may send small bodies only.
         most = self.most_bytes if takes_pictures and passed else _SMALL_BODY
         if length > most:
             raise HTTPException(413, f"the request is larger than {most} bytes, the most that is taken here")
         return length
 
     def _hold(self, count: int, length: int) -> None:
-        """Count bytes that have arrived: what a client announces and does not send takes no place."""
+        """Count received bytes. Raises HTTPException if a large body arrives while bodies use too much memory.
+
+        Announced bytes count only when they arrive.
+
+        length: the announced length of the body.
+        """
         self._held += count
         if length > _SMALL_BODY and self._held > _MOST_LARGE * self.most_bytes:
             raise HTTPException(503, "busy: many large requests are being taken in; try again in a moment")
 
     def _gate(self, request: Request, body: bytes, passed: bool) -> Response | None:
-        """The answer to who brings the token, or is asked for it in a form; None lets the request through."""
+        """Return None if the request may pass, or a response: a redirect after a login, or the login form.
+
+        Raises HTTPException if the token is missing and there is no form at this path.
+        """
         path = request.scope["path"]
         if self.token is None or path == STYLE:
             return None
@@ -151,7 +162,7 @@ class Guard:
         if given is not None:
             try:
                 if self._is_token(request, given):
-                    # Sent away to an address without the token, which would stay in the browser's history.
+                    # The redirect keeps the token out of the browser's history.
                     answer = RedirectResponse("/", 303, _CLOSE)
                     answer.raw_headers.append(_cookie(self.pass_cookie, self._pass))
                     return answer
@@ -170,10 +181,10 @@ class Guard:
         return scheme.lower() == "bearer" and self._is_token(request, bearer.strip())
 
     def _is_token(self, request: Request, given: str) -> bool:
-        """Whether it is the token. Raises 429 after too many that were not, even for the right one."""
+        """Return True for the token. Raises HTTPException 429 after too many wrong tokens, even for the right one."""
         address = request.client.host if request.client else ""
         self._guesses.check(address)
-        # Compared in a time that does not tell how much of it is right.
+        # The time of the comparison does not depend on the number of correct characters.
         right = hmac.compare_digest(given.encode(), (self.token or "").encode())
         if not right:
             self._guesses.add(address)
@@ -181,14 +192,14 @@ class Guard:
 
 
 class _Guesses:
-    """Wrong tokens by address, each for a minute."""
+    """The times of wrong tokens, by address. A wrong token counts for `_GUESS_SECONDS`."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._times: dict[str, list[float]] = {}
 
     def check(self, address: str) -> None:
-        """Raises 429 after too many of them."""
+        """Raise HTTPException 429 after too many wrong tokens from an address."""
         since = self._clock() - _GUESS_SECONDS
         if sum(at > since for at in self._times.get(address, [])) >= _MOST_GUESSES:
             raise HTTPException(429, f"Too many wrong tokens; try again in {_GUESS_SECONDS:g} s")
@@ -200,9 +211,12 @@ class _Guesses:
 
 
 async def _drain(request: Request) -> None:
-    """Take in and forget, within bounds: a client that is cut off in the middle of sending may not read its answer."""
+    """Read and discard the rest of a body, up to a limit of bytes and time.
+
+    A client that is interrupted while it sends may not read the response.
+    """
     size = 0
-    with suppress(TimeoutError, ClientDisconnect, RuntimeError):  # RuntimeError: the body was read to its end before
+    with suppress(TimeoutError, ClientDisconnect, RuntimeError):  # RuntimeError: the body was already read
         async with asyncio.timeout(_DRAIN_SECONDS):
             async for part in request.stream():
                 size += len(part)
@@ -222,7 +236,7 @@ def _cookie(name: str, value: str) -> tuple[bytes, bytes]:
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
-    """The body once more; after it, what the server says of the connection."""
+    """Return a `receive` that yields the body first, and then the later messages of the connection."""
     once = iter([{"type": "http.request", "body": body}])
 
     async def receiving() -> Message:

@@ -1,4 +1,4 @@
-"""How much may be asked of a studio. Importable without torch."""
+"""Limits of the requests to a studio. Importable without torch."""
 
 from dataclasses import dataclass
 
@@ -7,13 +7,25 @@ from tokencritic.errors import InputError
 
 @dataclass(frozen=True)
 class Limits:
-    """How much one visitor, and all of them together, may ask for.
+    """The maximum that one visitor, and all visitors together, can request.
 
-    images, steps, candidates: of one run. nfe: network evaluations of one run, over all its images.
-    upload_bytes, upload_pixels: of one picture. waiting: runs that wait for their turn. per_client: unfinished runs of one
-    visitor, one for each tab. wait_seconds: how long a run waits before it is given up. run_seconds: how long it may take.
-    kept_runs, kept_pictures: how many of one visitor stay in memory. kept_bytes: of the runs of all visitors.
-    all_pictures: of all visitors. trace_bytes: of the recorded steps of one run.
+    A comparison samples with two settings. `images`, `steps` and `nfe` then apply to each of them.
+
+    images: the images of one run.
+    steps: the steps of one run.
+    candidates: the candidates per image.
+    nfe: the network evaluations of one run, over all its images.
+    upload_bytes: the file size of an uploaded picture.
+    upload_pixels: the pixels of an uploaded picture.
+    waiting: the waiting runs of all visitors.
+    per_client: the unfinished runs of one visitor; by default one for each tab.
+    wait_seconds: the waiting time of a run. A run that waits longer ends as `late`.
+    run_seconds: the running time of a run.
+    kept_runs: the finished runs of one visitor that stay in memory.
+    kept_pictures: the pictures of one visitor that stay in memory.
+    kept_bytes: the memory of the runs of all visitors.
+    all_pictures: the pictures of all visitors that stay in memory.
+    trace_bytes: the memory of the recorded steps of one run.
     """
 
     images: int = 64

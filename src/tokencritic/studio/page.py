@@ -1,4 +1,4 @@
-"""The files of the page, and an application that shows them while the model is loading. Importable without torch."""
+"""The files of the page, and an application that serves them while the model loads. Importable without torch."""
 
 import asyncio
 import threading
@@ -19,9 +19,9 @@ _KINDS = {
 
 
 class Opening:
-    """An ASGI application that answers with the page at once, and with everything else when that is there.
+    """An ASGI application that serves the page at once. All other requests wait until the model is loaded.
 
-    rest: the application that answers everything else, or why there is none, once it is made.
+    rest: a future of the application for all other requests. It holds the exception if loading fails.
     """
 
     def __init__(self) -> None:
@@ -31,7 +31,11 @@ class Opening:
         self.rest: Future[ASGIApp] = Future()
 
     def start(self, make: Callable[[], ASGIApp], failed: Callable[[], None]) -> None:
-        """Make the rest in a thread of its own. failed: called if that raises."""
+        """Create the application for all other requests in a separate thread.
+
+        make: creates the application.
+        failed: called if `make` raises.
+        """
 
         def making() -> None:
             try:

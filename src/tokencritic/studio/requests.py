@@ -1,4 +1,4 @@
-"""What a client may ask for: plain values, as a page or a JSON holds them, checked and made into work."""
+"""Checks of the values in a request, and conversion of the values to work."""
 
 import dataclasses
 import math
@@ -16,7 +16,7 @@ from tokencritic.studio.work import Work, known_labels
 from tokencritic.tokenizers.regions import grid_of, place_grid, whole_places
 
 _SETTINGS = tuple(field.name for field in dataclasses.fields(SamplingSettings))
-# Of the settings that are numbers; a temperature and a critic window may be pairs of them.
+# Bounds of numeric settings. A temperature may also be a pair of numbers; a critic window is a pair.
 _BOUNDS = {
     "temperature": (0, 100),
     "selection_noise": (0, 1000),
@@ -30,7 +30,12 @@ _BOUNDS = {
 
 
 class Requests:
-    """Makes work of values, or says in one line what is wrong with them. What a setting means is checked by the pipeline."""
+    """A factory of `Work` from the values in a request. Invalid values raise InputError with a message of one line.
+
+    The pipeline checks that the settings are valid together.
+
+    bounds: (low, high) of each numeric setting, by name.
+    """
 
     def __init__(self, pipe: TokenCriticPipeline, limits: Limits) -> None:
         self.pipe, self.limits = pipe, limits
@@ -38,31 +43,36 @@ class Requests:
 
     @property
     def compare_cost(self) -> int:
-        """What Compare spends on an image by default: the cost of the model's own settings, rounded up."""
+        """The default cost per image of a comparison: that of the model's defaults without rejection, rounded up."""
         return math.ceil(self.pipe.cost(self.pipe.settings(candidates=1)) - 1e-9)
 
     def generate(self, values: Mapping[str, Any]) -> Work:
-        """values: `classes` (names or numbers; all in turn if none), `num`, `seed`, and the settings."""
+        """Return work that samples new images.
+
+        values: `classes` (names or numbers that take turns; by default all), `num`, `seed`, and the settings.
+        """
         _check_names(values, "classes", "num", "seed", *_SETTINGS)
         return self._make("generate", values, [self._settings(values)])
 
     def compare(self, values: Mapping[str, Any]) -> Work:
-        """The same images by several samplers, each with its best settings at one cost.
+        """Return work that samples with two samplers, each with its best settings at one cost.
 
-        values: `classes`, `num`, `seed`, `cost` (of an image, in generator evaluations), `samplers` (two names).
+        Both samplers use the same labels and seeds.
+
+        values: `classes`, `num`, `seed`, `cost` (per image, in generator evaluations), `samplers` (two names).
         """
         _check_names(values, "classes", "num", "seed", "cost", "samplers")
         cost = _as_number("cost", values.get("cost", self.compare_cost), 1, self.limits.steps)
         sampling, found = self.pipe.sampling, []
         for name in _as_list("samplers", values.get("samplers") or [], 2):
-            self.pipe.settings(sampler=self._setting("sampler", name))  # says what is wrong with the name
+            self.pipe.settings(sampler=self._setting("sampler", name))  # raises InputError for an invalid name
             found.append(sampling.at_nfe(name, cost, self.pipe.cost).of(self.pipe.critic is not None))
         if len(found) != 2:
             raise InputError(f"samplers has {len(found)} entries; expected two")
         return self._make("compare", values, found)
 
     def _make(self, kind: str, values: Mapping[str, Any], variants: Sequence[SamplingSettings]) -> Work:
-        """New images, with each of the settings."""
+        """Return work that samples new images with each of the settings."""
         num = _as_number("num", values.get("num", 16), 1, self.limits.images, whole=True)
         known = self.pipe.generator.num_classes
         classes = _as_list("classes", values.get("classes") or [], known)
@@ -75,11 +85,17 @@ class Requests:
         return Work(kind, self._seed(values, num), labels, tuple(variants), asked, trace_bytes=bound)
 
     def look(self, picture: Image.Image, values: Mapping[str, Any]) -> Work:
-        """What the critic thinks of a picture. values: `class`, or none to ask the classifier."""
+        """Return work that scores a picture with the critic.
+
+        values: `class`; by default the classifier's prediction.
+        """
         return Work("look", 0, self._label(values), picture=picture)
 
     def refine(self, picture: Image.Image, values: Mapping[str, Any]) -> Work:
-        """values: `class`, `ratio`, `seed`, and the settings."""
+        """Return work that refines a picture.
+
+        values: `class`, `ratio`, `seed`, and the settings.
+        """
         _check_names(values, "class", "ratio", "seed", *_SETTINGS)
         ratio = _as_number("ratio", values.get("ratio", REFINEMENT_RATIO), 0.05, 1)
         settings = self.pipe.sampling.for_refinement(**self._given_settings(values))
@@ -87,7 +103,11 @@ class Requests:
         return Work("refine", self._seed(values), self._label(values), (settings,), picture=picture, ratio=ratio)
 
     def edit(self, picture: Image.Image, values: Mapping[str, Any]) -> Work:
-        """values: `region` (positions of tokens, row by row), `move` ([right, down] in places), `class`, `seed`, settings."""
+        """Return work that edits a picture.
+
+        values: `region` (positions of tokens in row-major order), `move` ([right, down] in places), `class`, `seed`,
+        and the settings.
+        """
         _check_names(values, "region", "move", "class", "seed", *_SETTINGS)
         (height, width), settings = grid_of(self.pipe.tokenizer), self._settings(values)
         if settings.candidates > 1:
@@ -126,7 +146,7 @@ class Requests:
         return _as_number(name, value, *self.bounds[name], whole=name in ("steps", "candidates"))
 
     def _check_work(self, settings: SamplingSettings, num: int, refine_ratio: float | None = None) -> None:
-        for name in ("steps", "candidates"):  # a model's own defaults may lie beyond the limits
+        for name in ("steps", "candidates"):  # the model's defaults may exceed the limits
             self._setting(name, vars(settings)[name])
         nfe = num * self.pipe.nfe(settings, refine_ratio)
         if nfe > self.limits.nfe:
@@ -136,7 +156,7 @@ class Requests:
             )
         tokens = torch.zeros(1, self.pipe.tokenizer.num_tokens, dtype=torch.int64)
         given = None if refine_ratio is None else Given(tokens, refine_ratio)
-        # Raises what sampling would raise, and samples nothing.
+        # Raises the errors of invalid arguments without sampling.
         self.pipe.token_batches(known_labels(self.pipe, tokens[:, 0]), [0], settings, given)
 
     def _label(self, values: Mapping[str, Any]) -> torch.Tensor | None:
@@ -162,7 +182,10 @@ class Requests:
 
 
 def _as_number(name: str, value: Any, low: float, high: float, *, whole: bool = False) -> Any:
-    """A number in [low, high]. whole: an int, which may come as a float or as digits, since a page sends all three."""
+    """Return a number in [low, high]. Raises InputError for any other value.
+
+    whole: return an int. The value may be an int, a float or a string of digits, because a page sends all three.
+    """
     if whole and isinstance(value, str) and len(value) <= 40 and value.strip().removeprefix("-").isdecimal():
         value = int(value)
     if whole and isinstance(value, float) and value.is_integer():
@@ -186,6 +209,6 @@ def _check_names(values: Mapping[str, Any], *known: str) -> None:
 
 
 def _short(value: Any) -> str:
-    """A value as text, cut to a length that a message can hold."""
+    """Return a value as text, shortened for an error message."""
     text = value if isinstance(value, int) and abs(value) < 10**30 else repr(value)[:60]
     return str(text)

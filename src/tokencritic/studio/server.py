@@ -1,4 +1,4 @@
-"""The studio on a port: the page and the API behind the guard. Torch is imported where the model is loaded, not before."""
+"""The server of the page and the API, behind the guard. Imports torch only when it loads the model."""
 
 import ipaddress
 import socket
@@ -16,7 +16,7 @@ _SHORTEST_TOKEN = 8
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address to bind to can be reached from this machine alone."""
+    """Return True if only this machine can reach a server that is bound to the host."""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -24,7 +24,7 @@ def is_loopback(host: str) -> bool:
 
 
 def check_binding(host: str, port: int, token: str | None) -> None:
-    """An address that others can reach needs a token."""
+    """Raise InputError for an invalid port or token, or if other machines can reach the host and there is no token."""
     if not 0 <= port <= 65535:
         raise InputError(f"--port is {port}; expected 0 to 65535, 0 for any that is free")
     if token is None and not is_loopback(host):
@@ -36,9 +36,11 @@ def check_binding(host: str, port: int, token: str | None) -> None:
 def serve(
     load: "Callable[[], TokenCriticPipeline]", model: str, limits: Limits, bound: socket.socket, token: str | None
 ) -> None:
-    """Serve the page at once and the model as soon as `load` has it, until Ctrl-C. Raises what `load` raises.
+    """Serve the page at once, and the model after `load` returns, until Ctrl-C. Raises what `load` raises.
 
-    model: what the pipeline is loaded from, for command lines. bound: from `listen`.
+    model: the name or folder of the model, for command lines.
+    bound: the socket from `listen`.
+    token: as in `Guard`.
     """
     try:
         import uvicorn
@@ -65,7 +67,7 @@ def serve(
             return Router(routes)
 
         opening = Opening()
-        # A picture as base64 in a JSON takes a third more than its file.
+        # Base64 is a third larger than the file of the picture.
         most_bytes = limits.upload_bytes * 4 // 3 + 2**16
         guard = Guard(opening, token=token, loopback=is_loopback(host), port=port, most_bytes=most_bytes)
         server = uvicorn.Server(
@@ -87,7 +89,10 @@ def serve(
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens, so that the port is known, and nobody is turned away, before the page is built."""
+    """Return a listening socket, or raise InputError.
+
+    Call it before the page is built. The port is then known, and early connections wait.
+    """
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         return socket.create_server(address[:2], family=family)

@@ -1,4 +1,4 @@
-"""What the page and the HTTP API both call: a bounded queue of runs before one worker, and the results it has made."""
+"""The service behind the page and the HTTP API: a bounded queue of runs, one worker, and the results."""
 
 import io
 import secrets
@@ -20,29 +20,33 @@ from tokencritic.studio.limits import Limits
 from tokencritic.studio.requests import Requests
 from tokencritic.studio.work import Result, Stopped, Work, png
 
-FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP")  # of pictures that clients may send
-EVERYONE = ""  # the client of runs that all may see
+FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP")  # of uploaded pictures
+EVERYONE = ""  # the client of runs that all clients may see
 State = Literal["waiting", "running", "done", "failed", "cancelled", "late"]
 
-_PREVIEW_PIXELS = 128  # the most along a side of an image that forms
-_BYTES_OF_A_RUN = 2**12  # beside its images
-_SHARE_OF_TIME = 4  # decoding images that form costs at most a fourth of the time since the last preview
+_PREVIEW_PIXELS = 128  # the longest side of a preview
+_BYTES_OF_A_RUN = 2**12  # without its images
+_SHARE_OF_TIME = 4  # the pause after a preview is 4 times the time to make it, to limit the cost of previews
 
 
 class Busy(Exception):
-    """There is no room for another run; the message says so, and what to do."""
+    """The error for a run that the service cannot accept now. The message gives the reason."""
 
 
 class Expired(InputError):
-    """What is asked for was there, and is not kept any more."""
+    """The error for a run or a picture that the service no longer keeps."""
 
 
 class Job:
-    """One piece of work of one client. The worker alone moves it on; everyone may read it.
+    """A run of one client. Only the worker updates a job that runs. Any thread may read it.
 
-    asked: the values that the work was made of, for who wants to ask again. message: why it failed or was stopped.
-    done, total: steps. preview: PNGs of the images as they form. version: grows with each change of those.
-    cancelled: ends the run at its next step.
+    asked: the request's values, from which the page restores its controls.
+    message: why the run failed or was stopped.
+    done: the number of finished steps.
+    total: the number of all steps.
+    preview: PNG files of the unfinished images.
+    version: a counter that grows when the attributes above change.
+    cancelled: an event that ends the run at its next step.
     """
 
     def __init__(self, client: str, work: Work, now: float, asked: dict[str, Any]) -> None:
@@ -59,7 +63,11 @@ class Job:
         self._next_preview = 0.0
 
     def carry_out(self, pipe: TokenCriticPipeline, seconds: float, clock: Callable[[], float]) -> None:
-        """Do the work; whatever happens, the run is finished afterwards. seconds: how long it may take."""
+        """Do the work. The run is finished afterwards, even if the work raises an exception.
+
+        seconds: the maximum running time.
+        clock: the current time in seconds.
+        """
         end = clock() + seconds
 
         def watch(done: float, total: int, tokens: Tensor | None) -> None:
@@ -85,7 +93,7 @@ class Job:
             self.finish("cancelled" if self.cancelled.is_set() else "failed", str(stop))
         except InputError as error:
             self.finish("failed", str(error))
-        except Exception as error:  # a fault of ours ends one run, not the studio
+        except Exception as error:  # a bug ends one run, not the studio
             traceback.print_exc()
             self.finish("failed", f"the run failed ({type(error).__name__}); the server's log says more")
 
@@ -95,24 +103,27 @@ class Job:
         self.finished.set()
 
     def cancel(self, message: str = "stopped") -> None:
-        """End the run at its next step, or at once if it waits."""
+        """End the run at its next step, or at once if it is waiting."""
         self.cancelled.set()
         if self.state == "waiting":
             self.finish("cancelled", message)
 
 
 def small(image: Image.Image) -> Image.Image:
-    """An image at the size of a preview."""
+    """Return a copy of an image, reduced to the size of a preview."""
     image = image.copy()
     image.thumbnail((_PREVIEW_PIXELS, _PREVIEW_PIXELS))
     return image
 
 
 class Service:
-    """Runs of many clients on one pipeline, one at a time.
+    """A queue of the runs of many clients on one pipeline. One run executes at a time.
 
-    model: what the pipeline was loaded from, for command lines. clock: seconds, for tests.
-    A client is any string that its page keeps; it can see and cancel its own runs alone.
+    A client is any string that its page keeps. A client sees its own runs and those of `EVERYONE`. It can cancel only
+    its own runs.
+
+    model: the name or folder of the model, for command lines.
+    clock: returns the current time in seconds; tests replace it.
     """
 
     def __init__(
@@ -126,18 +137,18 @@ class Service:
         self.requests = Requests(pipe, self.limits)
         self._clock = clock
         self._lock = threading.Lock()
-        self._jobs: dict[str, Job] = {}  # by their id, in the order of their turns
-        self._pictures: dict[tuple[str, str], Image.Image] = {}  # by their client and id
+        self._jobs: dict[str, Job] = {}  # by id, in the order of execution
+        self._pictures: dict[tuple[str, str], Image.Image] = {}  # by client and id
         self._closed = False
         self._worker = ThreadPoolExecutor(1, "studio")
 
     @cached_property
     def identities(self) -> dict[str, str]:
-        """Hashes of the model's parts, by which measured results belong to it."""
+        """The hashes of the model's parts, by name. Measured results contain the hashes of their model."""
         return {name: part.identity() for name, part in self.pipe.parts.items()}
 
     def submit(self, client: str, work: Work, asked: dict[str, Any] | None = None) -> Job:
-        """Take work in, or raise `Busy` at once. Nothing waits here."""
+        """Queue work and return its job, or raise Busy. Returns at once in both cases."""
         with self._lock:
             if self._closed:
                 raise Busy("the studio is closing")
@@ -149,7 +160,7 @@ class Service:
             if waiting >= self.limits.waiting:
                 raise Busy(f"busy: {waiting} runs are waiting already; try again in a moment")
             for job in unfinished:
-                if job.client == EVERYONE:  # nobody waits for the images that the page opens with
+                if job.client == EVERYONE:  # the page's first images give way to any request
                     job.cancel()
             job = Job(client, work, self._clock(), asked or {})
             self._jobs[job.id] = job
@@ -158,37 +169,40 @@ class Service:
             return job
 
     def ahead(self, job: Job) -> int:
-        """How many runs come before this one; 0 if it is running or finished. Also gives up runs that waited too long."""
+        """Return the number of runs before this one; 0 if it is running or finished. Ends runs that waited too long."""
         with self._lock:
             unfinished = self._unfinished()
             return unfinished.index(job) if job in unfinished else 0
 
     def find(self, client: str, job_id: str) -> Job:
-        """A run of this client."""
+        """Return a run that the client may see. Raises Expired if it is not kept."""
         job = self._jobs.get(job_id)
         if job is None or job.client not in (client, EVERYONE):
             raise Expired(f"this run has expired: the studio keeps your last {self.limits.kept_runs} runs")
         return job
 
     def jobs(self, client: str) -> list[Job]:
-        """The client's runs that are kept, and those that all may see, oldest first."""
+        """Return the kept runs that the client may see, oldest first."""
         with self._lock:
             return [job for job in self._jobs.values() if job.client in (client, EVERYONE)]
 
     def cancel(self, client: str, job_id: str) -> None:
-        """End a run of this client, and of nobody else."""
+        """Cancel a run if it belongs to the client."""
         with self._lock:
             job = self._jobs.get(job_id)
             if job is not None and job.client == client:
                 job.cancel()
 
     def forget(self, job: Job) -> None:
-        """Do not keep a finished run: its client has been told all of it."""
+        """Drop a finished run whose result is returned to its client."""
         with self._lock:
             self._jobs.pop(job.id, None)
 
     def read_upload(self, data: bytes) -> Image.Image:
-        """A file's bytes as a picture as the model sees it: the middle square, at its size and in its colours."""
+        """Return an uploaded picture as the model sees it: the central square, in the model's size and channels.
+
+        data: the bytes of the picture's file.
+        """
         if not 0 < len(data) <= self.limits.upload_bytes:
             raise InputError(f"the picture has {len(data)} bytes; expected 1 to {self.limits.upload_bytes}")
         picture = read_picture(io.BytesIO(data), "the picture", self.limits.upload_pixels, FORMATS)
@@ -196,7 +210,7 @@ class Service:
         return to_pil(pixels[0].permute(1, 2, 0).numpy())
 
     def keep_picture(self, client: str, image: Image.Image) -> str:
-        """Keep a picture of the model's size, to refine or edit; returns its id."""
+        """Keep a picture of the model's size for later requests, and return its id. May drop the oldest pictures."""
         picture_id = secrets.token_urlsafe(16)
         with self._lock:
             self._pictures[client, picture_id] = image
@@ -208,14 +222,14 @@ class Service:
         return picture_id
 
     def picture(self, client: str, picture_id: Any) -> Image.Image:
-        """A picture of this client."""
+        """Return a picture of this client. Raises Expired if it is not kept."""
         picture = self._pictures.get((client, str(picture_id)))
         if picture is None:
             raise Expired("this picture has expired; choose it once more")
         return picture
 
     def close(self) -> None:
-        """Cancel everything and end the worker."""
+        """Cancel all runs and stop the worker."""
         with self._lock:
             self._closed = True
             for job in self._unfinished():
@@ -232,9 +246,9 @@ class Service:
             self._make_room(job.client)
 
     def _make_room(self, client: str) -> None:
-        """Forget the oldest finished runs: the client's beyond its number, then any beyond the memory for all.
+        """Drop the oldest finished runs: first those of the client over its limit, then any over the memory limit.
 
-        The caller holds the lock.
+        Runs of `EVERYONE` stay. The caller holds the lock.
         """
         finished = [job for job in self._jobs.values() if job.finished.is_set() and job.client != EVERYONE]
         own = [job for job in finished if job.client == client]
@@ -248,7 +262,7 @@ class Service:
             del self._jobs[job.id]
 
     def _unfinished(self) -> list[Job]:
-        """The runs that run or wait, by turn; those that have waited too long are given up. The caller holds the lock."""
+        """Return the running and waiting runs in order. Ends runs that waited too long. The caller holds the lock."""
         now, bound = self._clock(), self.limits.wait_seconds
         for job in self._jobs.values():
             if job.state == "waiting" and now - job.submitted > bound:

@@ -1,4 +1,4 @@
-"""What a client sees of a run: JSON values for the page, and the pictures that they name."""
+"""Views of a run: JSON values for the page, and the pictures that the page shows."""
 
 import base64
 import re
@@ -24,13 +24,16 @@ _ROOM, _MOST_ACROSS = 160, 8192  # pixels of a panel, and of all steps side by s
 
 
 def summary(job: Job) -> dict[str, Any]:
-    """A run in the history: what was asked, and how far it is."""
+    """Return the entry of a run in the history: its request and its state."""
     told = {"id": job.id, "kind": job.work.kind, "state": job.state, "own": job.client != EVERYONE}
     return told | {"asked": job.asked, "seed": str(job.work.seed)}
 
 
 def progress(job: Job, ahead: int) -> dict[str, Any]:
-    """Where an unfinished run stands, with its images as they form."""
+    """Return the progress of an unfinished run, with previews of its images.
+
+    ahead: the number of runs before it.
+    """
     if job.state == "waiting":
         others = "one run is" if ahead == 1 else f"{ahead} runs are"
         text = "Waiting for the worker" if ahead == 0 else f"Waiting: {others} before this one"
@@ -41,7 +44,7 @@ def progress(job: Job, ahead: int) -> dict[str, Any]:
 
 
 def finished(service: Service, job: Job) -> dict[str, Any]:
-    """All of a finished run."""
+    """Return all values of a finished run."""
     told = summary(job) | {"version": "", "text": job.message[:1].upper() + job.message[1:]}
     told["sets"] = [image_set(service, job, number) for number in range(len(job.result.sets))]
     if job.work.kind == "compare" and len(job.result.sets) == 2:
@@ -52,7 +55,10 @@ def finished(service: Service, job: Job) -> dict[str, Any]:
 
 
 def image_set(service: Service, job: Job, number: int) -> dict[str, Any]:
-    """Images of one setting, with their cost, their steps and their command."""
+    """Return the values of one set of images, with their cost, steps and command.
+
+    number: the index of the set.
+    """
     made, pipe = job.result.sets[number], service.pipe
     row = made.settings.row(pipe.critic is not None)
     names, seeds = pipe.names(made.labels), [job.work.seed + index for index in range(len(made.labels))]
@@ -63,7 +69,7 @@ def image_set(service: Service, job: Job, number: int) -> dict[str, Any]:
         "colour": row.colour,
         "labels": made.labels,
         "names": names,
-        "seeds": [str(seed) for seed in seeds],  # a browser's numbers end at 2^53
+        "seeds": [str(seed) for seed in seeds],  # JavaScript integers are exact only up to 2^53
         "files": [_file_name(service.model, name, seed) for name, seed in zip(names, seeds, strict=True)],
         "recognised": made.recognised,
         "nfe": made.nfe,
@@ -82,7 +88,10 @@ def _file_name(model: str, name: str, seed: int) -> str:
 
 
 def _fids(service: Service, job: Job) -> list[dict[str, Any] | None]:
-    """The offline FID of each set with its number of images: the largest that all have, else its own largest."""
+    """Return the offline FID of each set with its number of images; None for a set without any FID.
+
+    The number is the largest for which both sets have an FID, else the largest of each set.
+    """
     found = [offline_fid(service, made.settings) for made in job.result.sets]
     common = set(found[0]).intersection(*found)
     counts = [max(common or fids, default=0) for fids in found]
@@ -92,7 +101,7 @@ def _fids(service: Service, job: Job) -> list[dict[str, Any] | None]:
 
 
 def _rows(pipe: TokenCriticPipeline, made: ImageSet) -> list[str]:
-    """What the four panels of a step show."""
+    """Return the titles of the four panels of a step."""
     row = made.settings.row(pipe.critic is not None)
     judge = "critic" if row.uses_critic or row.uses_inline_critic else "generator"
     trusted = f"What the {judge} trusts" if judge == "critic" or row.name == "confidence" else row.score_title
@@ -100,7 +109,12 @@ def _rows(pipe: TokenCriticPipeline, made: ImageSet) -> list[str]:
 
 
 def _counts(steps: list[TraceStep]) -> list[list[list[int]]]:
-    """Of each image, of each step: its number, how many tokens are resampled next, how many of them had been kept before."""
+    """Return [step, hidden, remasked] for each step of each image, in lists by image.
+
+    step: the index of the step.
+    hidden: the number of tokens that are resampled next.
+    remasked: the number of these tokens that were kept before.
+    """
     by_step = [zip(step.hidden.sum(1).tolist(), step.remasked.sum(1).tolist(), strict=True) for step in steps]
     return [
         [[step.index, *found] for step, found in zip(steps, image, strict=True)] for image in zip(*by_step, strict=True)
@@ -108,7 +122,7 @@ def _counts(steps: list[TraceStep]) -> list[list[list[int]]]:
 
 
 def _change(pipe: TokenCriticPipeline, job: Job, before: ImageSet) -> dict[str, Any]:
-    """What is known of a picture, and of what became of it."""
+    """Return the values of a scored, refined or edited picture, with the verdict of critic and classifier in words."""
     name = pipe.names(before.labels)[0]
     told = {"base": f"/studio/runs/{job.id}", "scored": before.scores is not None, "class": name, "better": None}
     if not job.result.sets:
@@ -129,7 +143,12 @@ def _change(pipe: TokenCriticPipeline, job: Job, before: ImageSet) -> dict[str, 
 
 
 def draw(service: Service, job: Job, number: int, name: str, index: int) -> bytes:
-    """A picture of a set of images. name: `image`, `steps`, `images` or `gif`. Raises LookupError if there is none."""
+    """Return a picture of a set of images, as the bytes of a file. Raises LookupError if there is none.
+
+    number: the index of the set.
+    name: `image` or `steps` of one image, or `images` or `gif` of the set.
+    index: the index of the image.
+    """
     made, pipe = job.result.sets[number], service.pipe
     if name == "image":
         return png(made.images[index], job.work.facts(pipe, service.model, made, index))
@@ -141,7 +160,11 @@ def draw(service: Service, job: Job, number: int, name: str, index: int) -> byte
 
 
 def draw_change(service: Service, job: Job, name: str) -> bytes:
-    """A picture of a change: as `given`, `before` and `after`, with `_score` under the critic's scores, or the `region`."""
+    """Return a picture of a scored, refined or edited picture, as a PNG file. Raises LookupError if there is none.
+
+    name: `given`, `before` or `after`; `before_score` or `after_score` for the critic's scores; `region` for the tokens
+    that an edit resamples.
+    """
     if name == "given" and job.work.picture is not None:
         return png(job.work.picture)
     which, _, scored = name.partition("_")
@@ -157,14 +180,14 @@ def draw_change(service: Service, job: Job, name: str) -> bytes:
 
 
 def _traced_run(pipe: TokenCriticPipeline, made: ImageSet) -> TracedRun:
-    """The steps as pictures know them, with the name of what is distrusted by."""
+    """Return the steps as a `TracedRun`, with the title of the sampler. Raises InputError without a trace."""
     if made.trace is None:
         raise InputError("the steps of these images are not known: they were chosen among candidates")
     return run_of(made.settings.row(pipe.critic is not None).name, made.trace, made.settings.probabilities)
 
 
 def animation(pipe: TokenCriticPipeline, made: ImageSet) -> bytes:
-    """The steps of the first images as a GIF."""
+    """Return the steps of the first images as the bytes of a GIF file."""
     run = _traced_run(pipe, made)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "steps.gif"
@@ -173,7 +196,7 @@ def animation(pipe: TokenCriticPipeline, made: ImageSet) -> bytes:
 
 
 def steps_sheet(pipe: TokenCriticPipeline, made: ImageSet, image: int) -> Image.Image:
-    """Every step of one image in one picture: a column for each step, a row for each of the four panels of `_rows`."""
+    """Draw all steps of one image: a column for each step, and a row for each of the four panels of `_rows`."""
     run = _traced_run(pipe, made)
     room = min(_ROOM, max(_MOST_ACROSS // len(run.steps), pipe.tokenizer.image_size))
     proposals, scores, _ = step_panels(run.steps, [image], pipe.tokenizer, room, run.scale)[:, :, 0]
@@ -192,5 +215,5 @@ def steps_sheet(pipe: TokenCriticPipeline, made: ImageSet, image: int) -> Image.
 
 
 def _data_uri(content: bytes) -> str:
-    """A PNG as an address that needs no request."""
+    """Return a PNG file as a data URI, which needs no request."""
     return "data:image/png;base64," + base64.b64encode(content).decode("ascii")

@@ -1,6 +1,7 @@
-"""The page's own requests: what the model is, runs and their progress, pictures. Mistakes are answered as `{"error": ...}`.
+"""The requests of the page: the model, runs and their progress, and pictures. Errors are returned as `{"error": ...}`.
 
-Every answer but a picture has the status 200: a mistake of the user is no fault of the page, and stays out of its console.
+Every response except a picture has status 200. Otherwise the browser's console would report a user's mistake as an
+error of the page.
 """
 
 import asyncio
@@ -25,18 +26,18 @@ from tokencritic.studio.api import read_object
 from tokencritic.studio.service import EVERYONE, Busy, Expired, Job, Service
 from tokencritic.studio.work import Work, png
 
-_TICK, _LONGEST = 0.05, 20.0  # seconds between looks at a run, and of one request that follows it
+_TICK, _LONGEST = 0.05, 20.0  # seconds between two checks of a run, and of one `follow`
 _FOR_EVER = {"cache-control": "private, max-age=3600, immutable"}
 _MOST_SAMPLES, _MOST_REFERENCE_BYTES = 10, 2**24
 
 
 class Visits:
-    """Routes on a service. Opens with images that all visitors see."""
+    """The routes of the page on a service. A new instance submits a run whose images all visitors see."""
 
     def __init__(self, service: Service) -> None:
         self.service, self.samples = service, sample_pictures(service.pipe)
         self.about = controls.about(service) | {"samples": len(self.samples)}
-        self._artist = ThreadPoolExecutor(1, "artist")  # one draws, so that many who ask do not fill the memory
+        self._artist = ThreadPoolExecutor(1, "artist")  # one thread limits the memory of many requests
         asked = controls.first_values(service)
         service.submit(EVERYONE, service.requests.generate(asked), asked)
 
@@ -63,11 +64,11 @@ class Visits:
         return self.about
 
     async def list_runs(self, request: Request) -> dict[str, Any]:
-        """The visitor's history."""
+        """Return the kept runs that the visitor may see, oldest first."""
         return {"runs": [views.summary(job) for job in self.service.jobs(request.state.client)]}
 
     async def start(self, request: Request) -> dict[str, Any]:
-        """Hand in a run. Body: `kind`, the tab, and `values`, what its controls hold."""
+        """Submit a run and return its id. Body: `kind`, the tab, and `values`, the values of its controls."""
         body = read_object(await request.body())
         kind, values = body.get("kind"), body.get("values")
         if not isinstance(values, dict):
@@ -89,7 +90,10 @@ class Visits:
         return make(self.service.picture(client, values.get("picture")), others)
 
     async def follow(self, request: Request) -> dict[str, Any]:
-        """Where a run stands, as soon as that is another `version` than the one `seen`."""
+        """Return the progress of a run as soon as its `version` differs from `seen`, or after `_LONGEST` seconds.
+
+        A finished run is returned with its results.
+        """
         job, end = self._find(request), time.monotonic() + _LONGEST
         while not job.finished.is_set():
             told = views.progress(job, self.service.ahead(job))
@@ -103,18 +107,18 @@ class Visits:
         return {}
 
     async def upload(self, request: Request) -> dict[str, Any]:
-        """A picture, as the bytes of its file; it is kept for the visitor who sent it."""
+        """Keep a picture for the visitor who sends it, and return its id. The body is the file of the picture."""
         read = partial(self.service.read_upload, await request.body())
         image = await asyncio.get_running_loop().run_in_executor(self._artist, read)
         return {"id": self.service.keep_picture(request.state.client, image)}
 
     async def find_picture(self, request: Request) -> dict[str, Any]:
-        """Says whether a picture is still kept."""
+        """Return the id of a picture that is kept. Raises Expired for any other."""
         self.service.picture(request.state.client, picture_id := request.path_params["picture"])
         return {"id": picture_id}
 
     async def invert(self, request: Request) -> dict[str, Any]:
-        """A kept picture with light and dark exchanged, as another one."""
+        """Keep an inverted copy of a picture, where light is dark, and return its id."""
         client = request.state.client
         image = self.service.picture(client, request.path_params["picture"])
         return {"id": self.service.keep_picture(client, ImageOps.invert(image))}
@@ -127,7 +131,7 @@ class Visits:
         return await self._drawn(lambda: png(self.samples[request.path_params["index"]]))
 
     async def picture_of_run(self, request: Request) -> Response:
-        """`image_N.png`, `steps_N.png`, `images.png` or `gif.gif`."""
+        """Return `image_N.png`, `steps_N.png`, `images.png` or `gif.gif` of a run."""
         asked = request.path_params
         which = asked["number"], asked["name"], asked.get("index", 0)
         return await self._drawn(lambda: views.draw(self.service, self._find(request), *which))
@@ -153,7 +157,7 @@ class Visits:
 def _answer(
     make: Callable[[Request], Awaitable[dict[str, Any]]],
 ) -> Callable[[Request], Awaitable[Response]]:
-    """A route that answers with JSON, and with what is wrong in words."""
+    """Return an endpoint that answers with JSON. It reports InputError and Busy as `error`."""
 
     async def answering(request: Request) -> Response:
         try:
@@ -165,19 +169,19 @@ def _answer(
 
 
 def sample_pictures(pipe: TokenCriticPipeline) -> list[Image.Image]:
-    """One real image of each of the first classes, from the reference images of the model's folder; [] without any.
+    """Return one real image of each of the first classes, from the reference images in the model's folder.
 
-    The first images where the folder names no classes.
+    Without labels, return the first images. Return [] without reference images, or if their file is too large.
     """
     file = None if pipe.folder is None else pipe.folder / "reference.npz"
     if file is None or not file.is_file() or file.stat().st_size > _MOST_REFERENCE_BYTES:
         return []
     with arrays_of(file) as arrays:
-        if "arr_0" not in arrays:  # statistics alone
+        if "arr_0" not in arrays:  # the file holds only statistics
             return []
         images = arrays["arr_0"]
         check_arrays(file, images.dtype, images.shape, arrays.get("arr_1"))
-        labels = arrays["arr_1"].tolist() if "arr_1" in arrays else list(range(len(images)))  # each its own
+        labels = arrays["arr_1"].tolist() if "arr_1" in arrays else list(range(len(images)))  # all different
     first = [labels.index(label) for label in sorted(set(labels))[:_MOST_SAMPLES]]
     pixels = to_images(images[first], pipe.tokenizer.image_size, pipe.tokenizer.channels)
     return [to_pil(image) for image in pixels.permute(0, 2, 3, 1).numpy()]

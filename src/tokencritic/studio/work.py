@@ -1,4 +1,4 @@
-"""What a run does: the pipeline's calls with a watcher at each step, what comes of them, and the same as a command line."""
+"""The work of a run: calls of the pipeline with a watcher of each step, the results, and the equivalent command."""
 
 import io
 import shlex
@@ -19,24 +19,28 @@ from tokencritic.sampling.trace import Trace
 from tokencritic.scoring import Proposal
 from tokencritic.tokenizers import regions
 
-# Called at each step with the steps done, all of them, and the tokens (b, n) of the images as they are now, or None where
-# these may not be shown; it raises `Stopped` to end the run.
+# A callable for each step: (finished steps, all steps, tokens (b, n) of the current images). The tokens are None if the
+# images must not be shown. The callable raises `Stopped` to end the run.
 Watcher = Callable[[float, int, Tensor | None], None]
 _BYTES_OF_A_TOKEN = 8 + 1 + 4 + 1  # in a step of a trace: code, sampled, score, hidden
 
 
 class Stopped(Exception):
-    """The run ends before it is finished; the message says why."""
+    """The exception that ends a run early. The message gives the reason."""
 
 
 @dataclass(frozen=True)
 class ImageSet:
     """Images made with one setting.
 
-    labels: the class of each image, 0 for a model without classes. trace: how they formed, None where that is not known.
-    nfe: network evaluations per image; cost: their FLOPs in generator evaluations. scores: (b, n), the critic's, of the
-    finished images; None without a critic. recognised: whether the classifier finds the class of each; None without a
-    classifier or without classes.
+    labels: the class of each image; 0 for a model without classes.
+    tokens: (b, n) int64.
+    scores: (b, n), the critic's scores of the finished images; None without a critic.
+    recognised: True for each image in which the classifier finds its class; None without a classifier or classes.
+    trace: the recorded steps, of the first images if memory is short; None if the steps are unknown.
+    nfe: the network evaluations per image.
+    cost: their FLOPs in units of one generator evaluation.
+    seconds: the sampling time of all images.
     """
 
     settings: SamplingSettings
@@ -54,7 +58,10 @@ class ImageSet:
     def of(
         cls, pipe: TokenCriticPipeline, settings: SamplingSettings, labels: Tensor, tokens: Tensor, **cost: Any
     ) -> Self:
-        """Tokens (b, n) with their images, and what critic and classifier say of them."""
+        """Decode tokens (b, n), and return their images with the critic's scores and the classifier's results.
+
+        cost: the other fields.
+        """
         known = known_labels(pipe, labels)
         scores = None if pipe.critic is None else pipe.critic_scores(tokens, known)
         asked = pipe.classifier is not None and known is not None
@@ -63,12 +70,12 @@ class ImageSet:
 
     @property
     def mean_score(self) -> float | None:
-        """The mean of the critic's scores over all images, 0 to 1."""
+        """The mean of the critic's scores over all images, in [0, 1]; None without a critic."""
         return None if self.scores is None else float(self.scores.double().mean())
 
     @property
     def num_bytes(self) -> int:
-        """About how much memory it takes."""
+        """The approximate memory in bytes."""
         pixels = sum(image.width * image.height * len(image.getbands()) for image in self.images)
         steps = 0 if self.trace is None else sum(step.proposal.numel() for step in self.trace.steps)
         return pixels + 16 * self.tokens.numel() + _BYTES_OF_A_TOKEN * steps
@@ -76,9 +83,12 @@ class ImageSet:
 
 @dataclass(frozen=True)
 class Result:
-    """What a run made. before: the reconstruction of the picture by the tokenizer. region: (n,) bool, the tokens resampled.
+    """The result of a run.
 
-    stopped: why the images are not finished, "" if they are.
+    sets: the images of each variant; fewer if the run is stopped.
+    before: the tokenizer's reconstruction of the picture, after the move of an edit; None without a picture.
+    region: (n,) bool, the tokens that an edit resamples; None for other work.
+    stopped: the reason why the images are not finished; "" if they are.
     """
 
     sets: tuple[ImageSet, ...] = ()
@@ -93,13 +103,18 @@ class Result:
 
 @dataclass(frozen=True)
 class Work:
-    """Images to make with a pipeline: new ones, or those of a picture to refine, or to edit where there is a region.
+    """The work of one run: new images, or the refinement of a picture, or its edit if there is a region.
 
-    kind: the tab that shows it. seed: of its first image. labels: (b,), None to ask the classifier about the picture.
-    variants: the settings, each for all images; with none the critic is asked about the picture, and that is all.
-    classes: those asked for in turn, None for all. ratio: the share of tokens that refinement resamples. region: (n,) bool, the
-    tokens that an edit resamples. move: how many places the picture is moved right and down before an edit.
-    trace_bytes: bounds the memory of the recorded steps.
+    kind: the kind of the request, such as "generate".
+    seed: the seed of the first image.
+    labels: (b,) int64; None for the classifier's prediction for the picture.
+    variants: the settings, each for all images; empty if the critic only scores the picture.
+    classes: the requested classes, which take turns; None for all.
+    picture: the picture to score, refine or edit; None for new images.
+    ratio: the share of tokens that refinement resamples.
+    region: (n,) bool, the tokens that an edit resamples.
+    move: the shift of the picture before an edit, (right, down) in places.
+    trace_bytes: the memory limit of the recorded steps.
     """
 
     kind: str
@@ -114,12 +129,15 @@ class Work:
     trace_bytes: int = 2**26
 
     def carry_out(self, pipe: TokenCriticPipeline, watch: Watcher) -> Result:
-        """Raises `Stopped` if the watcher does so before there is any image."""
+        """Make the images. If the watcher raises `Stopped`, return the images as they are.
+
+        Raises `Stopped` if there are no images yet, or if they are chosen among candidates.
+        """
         labels, given, before, region = self.labels, None, None, self.region
         if self.picture is not None:
             watch(0, 1, None)
             tokenizer, tokens = pipe.tokenizer, pipe.encode(self.picture)
-            # The classifier is asked about the picture as it was given, whole.
+            # The classifier sees the given picture, before any move.
             labels = pipe.classify(tokens) if labels is None else labels
             if region is not None:
                 pixels = to_images(self.picture, tokenizer.image_size, tokenizer.channels)
@@ -136,7 +154,7 @@ class Work:
         return Result(tuple(sets), before, region, maker.stopped)
 
     def facts(self, pipe: TokenCriticPipeline, model: str, made: ImageSet, index: int) -> dict[str, Any]:
-        """What decides an image, as its PNG file tells it."""
+        """Return the facts for an image's PNG file: the command, the model, the seed, the class and the settings."""
         in_effect = made.settings.in_effect(pipe.critic is not None)
         settings = {name: value for name, value in in_effect.items() if value is not None}
         facts: dict[str, Any] = {"command": "sample", "model": model, "seed": self.seed + index}
@@ -147,7 +165,7 @@ class Work:
         return facts | {"settings": settings}
 
     def command(self, pipe: TokenCriticPipeline, model: str, made: ImageSet) -> str:
-        """The command line that makes the same images with any defaults of the model's folder."""
+        """Return the command that makes the same images. It does not depend on the defaults in the model's folder."""
         words, classes = ["sample", model, "--num", str(len(made.labels))], self.classes
         if self.picture is not None:
             words, classes = ["refine", model, "picture.png", "--ratio", repr(self.ratio)], made.labels
@@ -162,7 +180,10 @@ class Work:
         return shlex.join(["token-critic", *words])
 
     def _region_flags(self, pipe: TokenCriticPipeline) -> list[str]:
-        """The region and the move as `token-critic edit` takes them, in pixels: one box for each row of adjacent places."""
+        """Return the flags of `token-critic edit` for the region and the move, in pixels.
+
+        Adjacent places in a row are one box.
+        """
         assert self.region is not None
         tokenizer, side = pipe.tokenizer, regions.place_side(pipe.tokenizer)
         places = self.region.view(*regions.place_grid(tokenizer), tokenizer.splits).any(2)
@@ -178,8 +199,12 @@ class Work:
 
 
 class _Maker:
-    """Makes images of the labels (b,) for one run: tells a watcher of each step, records the steps, and keeps what there is
-    when it is stopped.
+    """The maker of the images of one run. It calls the watcher at each step, and records the steps.
+
+    labels: (b,) int64.
+    total: the steps of all variants.
+    done: the finished steps. A step of one batch counts by its share of all images and candidates.
+    stopped: the reason why the watcher stopped the run; "" if it did not.
     """
 
     def __init__(self, pipe: TokenCriticPipeline, watch: Watcher, labels: Tensor, work: Work) -> None:
@@ -188,11 +213,11 @@ class _Maker:
         self.stopped = ""
 
     def make(self, settings: SamplingSettings, given: Given | None = None) -> ImageSet:
-        """New images, or given ones refined or edited, with their cost."""
+        """Return new images, or given images that are refined or edited, with their cost."""
         per_image = settings.steps * self.pipe.tokenizer.num_tokens * _BYTES_OF_A_TOKEN
         most = max(1, self.work.trace_bytes // (per_image * len(self.work.variants)))
-        self.trace = Trace(most) if settings.candidates == 1 else None  # of several, the chosen one is not known
-        self._batches: list[Tensor] = []  # the tokens of each batch as they are now
+        self.trace = Trace(most) if settings.candidates == 1 else None  # a trace does not say which candidate is chosen
+        self._batches: list[Tensor] = []  # the current tokens of each batch
         self._rows, self._index = len(self.labels) * settings.candidates, 0
         start, labels, first = time.perf_counter(), self.labels, self.work.seed
         known, seeds = known_labels(self.pipe, labels), range(first, first + len(labels))
@@ -213,23 +238,25 @@ class _Maker:
         if self.trace is not None:
             self.trace(proposal, scores, mask)
         index, tokens = proposal.step.index, proposal.tokens.cpu()
-        same_batch = bool(self._batches) and index > self._index  # a step that is not later belongs to the next batch
+        same_batch = bool(self._batches) and index > self._index  # any other step starts a new batch
         since = self._index if same_batch else 0
         self._batches[len(self._batches) - same_batch :] = [tokens]
-        # A step of a batch counts by the batch's share of all images and candidates.
         self.done, self._index = self.done + (index - since) * len(tokens) / self._rows, index
-        # Images are not decoded on the way where times are compared.
+        # A comparison shows no previews, because decoding them would distort the times.
         shown = len(self.work.variants) == 1 and self.trace is not None
         self.watch(round(self.done, 6), self.total, torch.cat(self._batches) if shown else None)
 
 
 def known_labels(pipe: TokenCriticPipeline, labels: Tensor) -> Tensor | None:
-    """The labels as the pipeline takes them: None for a model without classes, where they are all 0."""
+    """Return the labels as the pipeline takes them: None for a model without classes, where all labels are 0."""
     return labels if pipe.generator.num_classes else None
 
 
 def png(image: Image.Image, facts: dict[str, Any] | None = None) -> bytes:
-    """The bytes of a PNG file. facts: what to write into it, as `token-critic sample` does."""
+    """Return the bytes of a PNG file.
+
+    facts: written into the file, as `token-critic sample` does.
+    """
     file = io.BytesIO()
     image.save(file, "PNG", pnginfo=png_note(facts))
     return file.getvalue()

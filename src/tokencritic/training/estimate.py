@@ -1,4 +1,4 @@
-"""What a training run will cost, before it is started: FLOPs, memory of each rank, hours on GPUs that are not here."""
+"""The estimated cost of a training run: FLOPs, memory of each rank and GPU-hours. The estimate needs no GPU."""
 
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -16,21 +16,26 @@ from tokencritic.contracts import MaskedGenerator, Trunk
 from tokencritic.training.settings import TrainingSettings
 from tokencritic.training.task import Task
 
-# Dense products, 10^12 FLOP/s as the makers state them: (bfloat16, TF32).
+# Peaks of dense matrix products that the vendors state, in 10^12 FLOP/s: (bfloat16, TF32).
 GPUS = {"A100": (312, 156), "H100 SXM": (989, 495), "L40S": (362, 183), "RTX 4090": (165, 83)}
-UTILISATION = 0.4  # the share of that peak which training is assumed to reach
-# Layers of a trunk whose memory is measured. Both are odd, as a U-ViT has them; in bfloat16 its first skip connection
-# keeps more than the others.
+UTILISATION = 0.4  # the share of the peak that training is assumed to reach
+# The numbers of layers at which the memory of a trunk is measured. Both are odd, like those of a U-ViT. Both include
+# its first skip connection, which keeps more than the others in bfloat16.
 _MEASURED = 3, 5
-_STATE_COPIES = 5  # float32 numbers for each trained one: weight, gradient, two moments, average
+_STATE_COPIES = 5  # float32 values per trained parameter: weight, gradient, two moments, average
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """parameters, frozen: trained numbers, and those of networks that are only evaluated. flops: of one example's step.
+    """The cost of a training run.
 
-    activations: bytes that one example keeps for the backward pass. casts: bytes of weights in bfloat16, kept beside them.
-    block: bytes of the weights of the largest block, which FSDP gathers. precision: of the run.
+    parameters: the number of trained parameters.
+    frozen: the number of parameters that are only evaluated.
+    flops: FLOPs of a training step per example.
+    activations: bytes per example that autograd keeps for the backward pass.
+    casts: bytes of the bfloat16 copies of weights.
+    block: bytes of the weights of the largest block, which FSDP gathers.
+    precision: the precision of the run.
     """
 
     parameters: int
@@ -42,21 +47,33 @@ class Estimate:
     precision: str
 
     def memory(self, examples: int, ranks: int = 1, distribution: str = "ddp") -> int:
-        """Bytes of one rank with so many examples at a time. Temporary buffers and torch's own are not in it."""
+        """Return the bytes of one rank, without temporary buffers and torch's own memory.
+
+        examples: the number of examples that the rank processes in parallel.
+        ranks: the number of ranks.
+        distribution: "ddp" or "fsdp".
+        """
         state = 4 * _STATE_COPIES * self.parameters
-        if ranks > 1:  # DDP has the gradients a second time, in buckets; FSDP two blocks gathered at a time
+        if ranks > 1:  # DDP copies the gradients to buckets; FSDP gathers two blocks at a time
             state = state // ranks + 2 * self.block if distribution == "fsdp" else state + 4 * self.parameters
         return state + 4 * self.frozen + self.casts + examples * self.activations
 
     def hours(self, examples: float, gpu: str) -> float:
-        """GPU-hours for so many examples, at `UTILISATION` of the GPU's peak."""
+        """Return the GPU-hours of a number of examples, at `UTILISATION` of the GPU's peak.
+
+        examples: the number of examples of the whole run.
+        gpu: a key of `GPUS`.
+        """
         half, single = GPUS[gpu]
         peak = half if self.precision == "bfloat16" else single
         return examples * self.flops / (UTILISATION * peak * 1e12) / 3600
 
 
 def estimate(task: Task, settings: TrainingSettings) -> Estimate:
-    """Measure one and two examples of the task on the CPU. The task's networks are on the meta device afterwards."""
+    """Return the cost of a task, measured on the CPU with one and with two examples.
+
+    This function moves the task's networks to the meta device.
+    """
     _as_on_a_gpu(task)
     one, two = (_saved_bytes(task, settings, examples) for examples in (1, 2))
     trained = {id(parameter) for parameter in task.model.parameters() if parameter.requires_grad}
@@ -71,19 +88,19 @@ def estimate(task: Task, settings: TrainingSettings) -> Estimate:
 
 
 def _saved_bytes(task: Task, settings: TrainingSettings, examples: int) -> int:
-    """What autograd keeps of the forward pass, in bytes; the weights themselves do not count.
+    """Return the bytes that autograd keeps for the backward pass, without the weights.
 
-    With `recompute_activations` the inputs of the blocks are kept, and what one block keeps is made anew at a time.
-    Each layer keeps the same, so that two small numbers of layers tell what all layers keep.
+    With `recompute_activations`, autograd keeps the inputs of all blocks, and the activations of one block at a time.
+    Each layer adds the same amount, so the result is extrapolated from two small numbers of layers.
     """
     trunk = next((module for module in task.model.modules() if isinstance(module, Trunk)), None)
     if trunk is None:
         return _saved(task, settings, examples, [])[0]
-    # A frozen generator keeps nothing, whatever its depth.
+    # A frozen generator keeps nothing at any depth, so it is shortened too.
     trunks = [module for part in task.parts for module in part.modules() if isinstance(module, Trunk)]
 
     def measured(layers: int) -> list[int]:
-        """Return `_saved` of trunks with so many layers."""
+        """Return `_saved` of trunks with at most this many layers."""
         whole, trunk.recompute_activations = [one.blocks for one in trunks], False
         for one in trunks:
             one.blocks = nn.ModuleList(one.blocks[index] for index in one.kept_blocks(min(layers, len(one.blocks))))
@@ -104,7 +121,7 @@ def _saved_bytes(task: Task, settings: TrainingSettings, examples: int) -> int:
 
 
 def _saved(task: Task, settings: TrainingSettings, examples: int, blocks: list[nn.Module]) -> list[int]:
-    """Return bytes that are kept: all of them; outside of the blocks, with the blocks' inputs; and inside of them."""
+    """Return the bytes kept in total, outside the blocks including their inputs, and inside the blocks."""
     weights = {tensor.untyped_storage().data_ptr() for part in task.parts for tensor in part.parameters()}
     kept: dict[int, Any] = {}
     entered: dict[int, Any] = {}
@@ -130,14 +147,15 @@ def _saved(task: Task, settings: TrainingSettings, examples: int, blocks: list[n
     for hook in hooks:
         hook.remove()
     sizes = [sum(storage.nbytes() for storage in some.values()) for some in (kept | inside, kept | entered, inside)]
-    del loss  # until here it kept the storages apart
+    del loss  # until here it keeps the memory of the storages
     return sizes
 
 
 class _FusedAttention(TorchFunctionMode):
-    """Attention without dropout, for which the CPU has a fused kernel; those of a GPU also have dropout.
+    """A mode in which attention has no dropout, so that the CPU uses a fused kernel as a GPU does.
 
-    Other kernels keep the weights of all pairs of tokens: of 1,024 tokens several times as much as all the rest.
+    Fused kernels of a GPU support dropout, those of the CPU do not. Other kernels keep the weights of all pairs of
+    tokens. For 1,024 tokens these are several times as large as everything else.
     """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -152,9 +170,9 @@ def _autocast(half: bool) -> Any:
 
 
 def step_flops(task: Task, settings: TrainingSettings) -> int:
-    """Count the FLOPs of one example's step, forward and backward, with recomputed activations if the settings ask for them.
+    """Count the FLOPs of a training step on one example: forward, backward, and any recomputation.
 
-    The task's networks are on the meta device afterwards, where nothing is computed.
+    This function moves the task's networks to the meta device, where nothing is computed.
     """
     _as_on_a_gpu(task)
     for trunk in (module for module in task.model.modules() if isinstance(module, Trunk)):
@@ -166,7 +184,7 @@ def step_flops(task: Task, settings: TrainingSettings) -> int:
 
 
 def _as_on_a_gpu(task: Task) -> None:
-    """Evaluate all positions, which also makes the cost the same for every mask."""
+    """Set training mode, and let generators evaluate all positions, so that every mask has the same cost."""
     for part in task.parts:
         if isinstance(part, MaskedGenerator):
             part.fixed_shapes = True
@@ -174,7 +192,10 @@ def _as_on_a_gpu(task: Task) -> None:
 
 
 def report(found: Estimate, settings: TrainingSettings, ranks: int, steps: float | None) -> list[str]:
-    """The estimate in lines. steps: of the run; None where it is a budget of time."""
+    """Return the estimate as lines of text.
+
+    steps: the number of steps; None for a run with a time budget.
+    """
     share = max(1, settings.batch_size // (ranks * settings.accumulation))
     lines = [
         f"parameters: {found.parameters / 1e6:.1f} million trained, {found.frozen / 1e6:.1f} million frozen",
