@@ -1,4 +1,4 @@
-"""Time two optimizations of the command line on a CPU, each with and without.
+"""Time loading and sampling on a CPU with and without two optimizations of the command line.
 
     python benchmarks/command_line.py [--rounds 5] [--num 16]
 

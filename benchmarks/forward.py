@@ -20,7 +20,7 @@ from tokencritic.models.transformer import TransformerConfig
 def forward_flops(config: TransformerConfig, batch: int, outputs: int) -> int:
     """Count the multiplications and additions of all matrix products, including attention.
 
-    outputs: outputs of the head per token.
+    outputs: the number of outputs of the head per token.
     """
     n, d = config.num_tokens + 1, config.width
     block = n * (8 * d * d + 4 * d * config.mlp_width) + 4 * n * n * d

@@ -1,11 +1,11 @@
-"""Kill one training at random moments and compare its weights with those of an undisturbed run.
+"""Kill a training run at random moments, and compare its weights with those of an undisturbed run.
 
     python benchmarks/kill.py [--kills 20] [--seed 0]
 
-The training is a small generator on the tokens of the bundled model, started by `token-critic train`. The same command
-resumes the run after each SIGKILL. Two thirds of the kills come at random steps and up to 0.3 s later, so that they hit
-updates, validations and checkpoints; the others come while the process starts and loads. Exit code 1 if a tensor of the
-last checkpoint, a byte of the averaged model or a line of the log differs.
+`token-critic train` trains a small generator on the tokens of the bundled model. The same command resumes the run after
+each SIGKILL. Two thirds of the kills come up to 0.3 s after a random step, and hit updates, validations and
+checkpoints. The others come while the process starts and loads. The exit code is 1 if a tensor of the last checkpoint,
+a byte of the averaged model or a training line of the log differs.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from pathlib import Path
 import safetensors.torch
 import torch
 
-STEPS_PER_KILL, LAST_STEPS = 12, 100  # no kill is aimed at the last steps, which may end before it comes
+STEPS_PER_KILL, LAST_STEPS = 12, 100  # no kill targets the last steps, because the run could end first
 COMMAND = (
     *(sys.executable, "-m", "tokencritic.cli.main", "train", "generator", "fashion-mnist", "--data", "fashion-mnist"),
     *("--model.width", "32", "--model.layers", "1", "--model.heads", "2", "--model.mlp_width", "64"),
@@ -78,7 +78,7 @@ def _output(run: Path) -> str:
 
 
 def _log(run: Path) -> list[dict[str, object]]:
-    """The complete lines of a log, without the times."""
+    """Return the complete lines of a log, without the times."""
     file = run / "log.jsonl"
     lines = file.read_bytes().split(b"\n")[:-1] if file.is_file() else []
     return [{name: value for name, value in json.loads(line).items() if name != "seconds"} for line in lines]
@@ -89,7 +89,7 @@ def _last_step(run: Path) -> int:
 
 
 def _wait_for(process: "subprocess.Popen[bytes]", run: Path, step: int) -> None:
-    """Wait until this process has logged a step."""
+    """Wait until this process has logged the step or a later one, or has ended."""
     before = (run / "log.jsonl").stat().st_mtime_ns if (run / "log.jsonl").is_file() else 0
     while process.poll() is None:
         file = run / "log.jsonl"
@@ -99,7 +99,7 @@ def _wait_for(process: "subprocess.Popen[bytes]", run: Path, step: int) -> None:
 
 
 def _differing(one: Path, other: Path, steps: int) -> list[str]:
-    """What differs between two runs, in words."""
+    """Return descriptions of the differences between two runs."""
     places = [run / "checkpoints" / f"{steps:09}" / "state.safetensors" for run in (one, other)]
     first, second = (safetensors.torch.load_file(place) for place in places)
     names = sorted(name for name in first.keys() | second.keys() if not _same(first.get(name), second.get(name)))

@@ -1,14 +1,15 @@
-"""Measure the sampling loop without its networks: time per step, as a share of what the networks need.
+"""Measure the time per step of the sampling loop without its networks, as a share of the networks' time.
 
     python benchmarks/loop_overhead.py [--batches 64 256] [--steps 18] [--rounds 3]
 
-The networks return constants. Sizes are the paper's: 256 tokens of 1,024 codes. The least time of the networks is
-their FLOPs, counted by torch, over the rate of a matrix product in the same run; real networks need more.
+The networks return constants. The sizes are the paper's: 256 tokens of 1,024 codes. The networks' time is a lower
+bound: their FLOPs, counted by torch, divided by the rate of a matrix product in the same run. Real networks take
+longer.
 
-Sampling a code of each hidden token is part of the loop: softmax, sum and search over (images, hidden, 1024) logits.
-Every sampler of such models has this work, so the share is printed with and without it. The goal is below 2 %.
+Sampling a code for each hidden token is part of the loop: softmax, sum and search over (images, hidden, 1024) logits.
+Every sampler of such models does this work, so the share is printed with and without it. The goal is below 2 %.
 
-`kernels` counts the operations of a step that are no views: what a GPU has to start for each step, whatever the batch.
+`kernels` is the number of operations per step that are not views. A GPU launches them in each step, at any batch size.
 """
 
 import argparse
@@ -71,7 +72,7 @@ class ConstantHead(FeatureCritic):
 
 
 class Kernels(TorchDispatchMode):
-    """Counts the operations that compute something."""
+    """A mode that counts the operations that compute: all except views and uninitialized tensors."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -83,7 +84,7 @@ class Kernels(TorchDispatchMode):
 
 
 class TimedCodes:
-    """`sample_codes`, with its time summed up."""
+    """A wrapper of `sample_codes` that sums its time."""
 
     def __init__(self) -> None:
         self.seconds, self.call = 0.0, propose.sample_codes
@@ -96,7 +97,7 @@ class TimedCodes:
 
 
 def network_flops() -> dict[str, int]:
-    """FLOPs of one evaluation of one image, by sampler: all networks that a step with re-masking evaluates."""
+    """Return the FLOPs per image of all networks that a step with re-masking evaluates, by sampler."""
     with torch.device("meta"):
         generator, critic, head = Generator().eval(), Critic().eval(), InlineCritic(InlineCriticConfig()).eval()
         tokens, label = torch.zeros(1, NUM_TOKENS, dtype=torch.int64), torch.zeros(1, dtype=torch.int64)

@@ -1,13 +1,14 @@
-"""Measure the memory of images of 512 x 512: decoding their tokens, and one training step of generator and critic.
+"""Measure the memory of decoding tokens to images of 512 x 512, and of one training step of generator and critic.
 
     python benchmarks/memory.py [--decode 1 4 16] [--batches 1 2] [--layers 24] [--image-size 512]
 
-The networks have the paper's sizes and random weights, in float32 on the CPU. Each case runs in a process of its own.
-Its memory is the highest resident size during the work, minus the resident size before. Linux only.
+The networks have the paper's sizes and random weights, in float32 on the CPU. Each case runs in its own process. Its
+memory is the peak resident size during the work, minus the resident size before. Linux only.
 
-A step is forward and backward pass, without optimizer and average. Dropout is 0, so that the CPU takes a fused kernel
-of attention, as a GPU does with dropout too. The memory of an image is the difference between the batches. Beside it
-stands what `--dry_run` estimates to be kept for the backward pass, without temporary buffers.
+A training step is a forward and a backward pass, without the optimizer and the moving average. Dropout is 0, because
+the CPU has a fused attention kernel only without dropout. A GPU also has one with dropout. The memory per image is the
+difference between the batch sizes. The last column is the estimate of `--dry_run` for the memory that is kept for the
+backward pass, without temporary buffers.
 """
 
 import argparse
@@ -44,7 +45,7 @@ def main() -> None:
     parser.add_argument("--models", nargs="*", default=["generator", "critic"])
     parser.add_argument("--layers", type=int, default=24, help="of the transformer")
     parser.add_argument("--image-size", type=int, default=512)
-    parser.add_argument("--case", nargs="+", help=argparse.SUPPRESS)  # one case, in a process of its own
+    parser.add_argument("--case", nargs="+", help=argparse.SUPPRESS)  # one case, in its own process
     given = parser.parse_args()
     if given.case:
         kind, *words = given.case
@@ -70,7 +71,7 @@ def main() -> None:
 
 
 def measured(given: argparse.Namespace, *case: Any) -> tuple[float, float]:
-    """Run one case in a process of its own. Returns bytes and seconds."""
+    """Run one case in its own process, and return its memory in bytes and its time in seconds."""
     sizes = ["--layers", str(given.layers), "--image-size", str(given.image_size)]
     command = [sys.executable, __file__, *sizes, "--case", *map(str, case)]
     size, seconds = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout.split()
@@ -92,7 +93,7 @@ def step(given: argparse.Namespace, model: str, batch: str, recompute: str) -> t
 
 
 def make_task(given: argparse.Namespace, model: str) -> Task:
-    """The task of the preset, which evaluates all positions as on a GPU."""
+    """Return the task of a preset with the given sizes. Its generators evaluate all positions, as on a GPU."""
     size = {"num_tokens": (given.image_size // PAPER_512.factor) ** 2, "layers": given.layers, "dropout": 0.0}
     presets = [find_preset(name, "imagenet-512") for name in (model, "generator")]
     preset, generator = (replace(preset, model=replace(preset.model, **size)) for preset in presets)
@@ -108,9 +109,9 @@ def settings(recompute: bool) -> TrainingSettings:
 
 
 def peak(work: Callable[[], object]) -> tuple[int, float]:
-    """Return the highest resident size during some work beyond that before, in bytes, and the seconds."""
-    ctypes.CDLL(None).malloc_trim(0)  # memory that making the network left free is not to be used again
-    Path("/proc/self/clear_refs").write_text("5")  # the highest size starts anew
+    """Run some work, and return the peak of the resident size above its start in bytes, and the time in seconds."""
+    ctypes.CDLL(None).malloc_trim(0)  # return freed memory, because the work could reuse it uncounted
+    Path("/proc/self/clear_refs").write_text("5")  # reset the peak
     before, start = resident("VmRSS"), time.perf_counter()
     result = work()
     seconds = time.perf_counter() - start

@@ -1,23 +1,25 @@
-"""Compare sampling and training steps with those of muse-maskgit-pytorch 0.3.5: equal sizes, one process.
+"""Compare sampling and training with muse-maskgit-pytorch 0.3.5, the peer, at equal sizes and in one process.
 
     python benchmarks/peers.py --peer FOLDER [--batches 16 64] [--steps 18] [--rounds 5] [--paper-layers 0]
 
-Install it into a folder of its own, because its requirements would replace packages of this environment:
+Install the peer into its own folder, because its requirements would replace packages of this environment:
 
     pip install --no-deps --target FOLDER muse-maskgit-pytorch==0.3.5 einops beartype memory-efficient-attention-pytorch
 
-Its text encoder, its VAE and its trainer take no part: their imports are replaced by empty modules, and no image is
-encoded or decoded. The class is one text token with a learned vector.
+The comparison does not use the peer's text encoder, VAE and trainer. Stand-ins replace the packages that these need. No
+image is encoded or decoded. The class is one text token with a learned vector.
 
-- Sampling is timed with the critic (`TokenCritic` of both sides) and without, on the same number of steps, without
-  guidance. Its filter of the likeliest tenth of the codes stays on, because it cannot be turned off cheaply.
-- Training: its one step updates generator and critic together and gives the generator's logits to the critic. Ours are
-  two steps, and that of the critic evaluates a frozen generator as the paper does.
+- Sampling is timed with and without the critic (`TokenCritic` of the peer), for the same number of steps and without
+  guidance. The peer samples only from the likeliest tenth of the codes. This filter stays on, because it cannot be
+  turned off cheaply.
+- Training: the peer updates generator and critic in one step. It samples the critic's input from the logits of the
+  generator's loss. Ours are two steps. The critic's step evaluates a frozen generator, as in the paper.
 
-Its flash attention is on by default. On a CPU this is a loop in Python, so both settings are timed and the ratio against
-the faster one counts. Its blocks also attend to the text: `FLOPs` is the ratio of the counted operations.
+The peer's flash attention is on by default. On a CPU it is a loop in Python. Both settings are timed, and the ratio to
+the faster one counts. The peer's blocks also attend to the text. `FLOPs` is the ratio of the counted operations.
 
-Compared calls alternate, because the speed of a shared machine varies. Medians of the ratios of their time to ours.
+Compared calls alternate, because the speed of a shared machine varies. Prints the median ratios of the peer's time to
+ours.
 """
 
 import argparse
@@ -43,8 +45,8 @@ from tokencritic.models import generator as models
 from tokencritic.models.transformer import TransformerConfig
 from tokencritic.presets.fashion_mnist import GENERATOR
 
-Step = Callable[[int], Any]  # from a seed
-# What the peer imports for its text encoder, its VAE and its trainer.
+Step = Callable[[int], Any]  # takes a seed
+# Packages that the peer imports for its text encoder, its VAE and its trainer.
 UNUSED = (
     "accelerate", "ema_pytorch", "torchvision", "torchvision.datasets", "torchvision.transforms", "torchvision.utils",
     "transformers", "vector_quantize_pytorch",
@@ -52,7 +54,7 @@ UNUSED = (
 
 
 def import_peer(folder: str) -> ModuleType:
-    """Import muse_maskgit_pytorch from a folder, without what takes no part in the comparison."""
+    """Import muse_maskgit_pytorch from a folder, without the packages of `UNUSED`."""
     sys.path.append(folder)  # last, so that nothing of this environment is replaced
     for name in UNUSED:
         sys.modules[name] = MagicMock()
@@ -66,7 +68,7 @@ def import_peer(folder: str) -> ModuleType:
 
 
 class Peer:
-    """Generator and critic of muse-maskgit-pytorch in our sizes."""
+    """The generator and the critic of muse-maskgit-pytorch, with the sizes of our models."""
 
     def __init__(self, networks: Any, config: TransformerConfig, flash: bool, with_critic: bool) -> None:
         config_of_text = SimpleNamespace(d_model=config.width)
@@ -76,7 +78,7 @@ class Peer:
             "depth": config.layers, "heads": config.heads, "dim_head": config.width // config.heads,
             "ff_mult": config.mlp_width // config.width, "flash": flash, "t5_name": "none",
         }  # fmt: skip
-        vae = networks.VQGanVAE.__new__(networks.VQGanVAE)  # MaskGit asks for one, for the number of codes
+        vae = networks.VQGanVAE.__new__(networks.VQGanVAE)  # MaskGit reads the number of codes from it
         nn.Module.__init__(vae)
         vae.codebook_size, vae.copy_for_eval, vae.decode_from_ids = config.codebook_size, lambda: vae, lambda ids: ids
         vae.get_encoded_fmap_size = lambda _: math.isqrt(config.num_tokens)
@@ -101,7 +103,7 @@ def flops(step: Step) -> int:
 
 
 def compare(name: str, ours: Step, theirs: dict[str, Step], rounds: int) -> float:
-    """Print the ratios of their times to ours, and return the smallest."""
+    """Print the ratios of the peer's times to ours, and return the smallest ratio."""
     calls = {"ours": ours, **theirs}
     counted = {key: flops(call) for key, call in calls.items()}  # also warms up
     times: dict[str, list[float]] = {key: [] for key in calls}

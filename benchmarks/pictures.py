@@ -1,8 +1,8 @@
-"""Time the pictures of sampling steps on one thread: decoding, drawing and writing, without sampling.
+"""Time the decoding, drawing and writing of pictures of sampling steps on one thread, without sampling.
 
     python benchmarks/pictures.py [--model fashion-mnist] [--images 16] [--steps 18] [--rounds 5] [--out FOLDER]
 
-Fails if a picture takes 2 seconds or more.
+Fails if the median time of a picture is 2 seconds or more.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Compare the sampling loop with a plain one that does not skip work without effect: FLOPs and time.
+"""Compare the FLOPs and the time of the sampling loop with those of a plain loop, which skips no work.
 
     python benchmarks/sampling.py [--images 8] [--steps 18] [--layers 24] [--rounds 1]
 
@@ -26,7 +26,7 @@ from tokencritic.sampling.propose import propose
 
 @torch.no_grad()
 def plain_sample(generator: MaskedGenerator, scorer: Scorer, labels: torch.Tensor, steps: int) -> torch.Tensor:
-    """Sample by Algorithm 2 as printed: all steps, all positions, and scores after the last step."""
+    """Sample by Algorithm 2 as printed, with all steps, all positions, and scores in the last step."""
     plan = Plan.make([generator.num_tokens] * len(labels), steps)
     mask = everything = torch.ones(len(labels), generator.num_tokens, dtype=torch.bool)
     tokens = torch.full(mask.shape, generator.mask_id)

@@ -4,10 +4,10 @@
 
 Starts a studio on a free local port. Fails if
 
-- a client gets anything but images or "busy";
+- a client gets anything but images or "busy", or no client gets images;
 - memory grows by more than 1 GB after the first round;
 - the page takes 3 seconds or more afterwards;
-- 16 images of a single client take 3 seconds or more.
+- the images of a single client take 3 seconds or more.
 """
 
 import argparse
@@ -51,7 +51,7 @@ def memory(process: int) -> int:
 
 
 def load(address: str, process: int, arguments: argparse.Namespace) -> bool:
-    """Run all rounds. Returns whether no condition failed."""
+    """Run all rounds, and return whether all goals are met."""
     end, well, held = time.monotonic() + arguments.seconds, True, []
     press(address, {"num": arguments.images}, arguments.seconds)  # the first run warms up
     status, alone, said = press(address, {"num": arguments.images}, arguments.seconds)

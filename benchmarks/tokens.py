@@ -2,12 +2,13 @@
 
     python benchmarks/tokens.py [--part tokens|arrays|files|feeding] [--files 3000] [--workers 2] [--rate 1000]
 
-Goals: reading at more than 1 M rows/s, and tokenizing at 80 % or more of the forward pass. Arrays and images are random
-and files are in the page cache. A rate of tokenizing is the median of three, alternating with the forward pass.
+Goals: reading at more than 1 M rows/s, and tokenizing at 80 % or more of the rate of the forward pass. Arrays and
+images are random, and files are in the page cache. A rate relative to the forward pass is the median of three runs,
+which alternate with the forward pass.
 
-feeding: JPEG files are tokenized by a stand-in for a network on a GPU, which sleeps and so takes no core. The goal is
-0.9 of what is possible: the rate of the network, or that of as many processes that only decode if that is lower. Both
-exclude the start of the workers. Decoding alone is measured before and after tokenizing.
+The part `feeding` tokenizes JPEG files with a stand-in for a network on a GPU. The stand-in sleeps, so it uses no core.
+The goal is 0.9 of the possible rate: the rate of the network or of as many processes that only decode, if that is
+lower. The measured rates exclude the start of the workers. Decoding alone is measured before and after tokenizing.
 """
 
 import argparse
@@ -47,7 +48,11 @@ class Nothing(CompactTokenizer):
 
 
 class Sleeping(Nothing):
-    """A tokenizer of a known rate that uses no core. calls: when each batch came, and its size."""
+    """A tokenizer of a known rate that uses no core.
+
+    rate: images per second.
+    calls: the start time and the size of each batch.
+    """
 
     rate = 1000.0
 
@@ -62,7 +67,7 @@ class Sleeping(Nothing):
 
 
 def cheap(image_size: int, channels: int, width: int) -> CompactTokenizer:
-    """Make a very small tokenizer: patches of 4 x 4 pixels, two layers and 256 codes."""
+    """Return a very small tokenizer: patches of 4 x 4 pixels, two layers and 256 codes."""
     sizes = {"encoder_blocks": 0, "decoder_blocks": 0, "encoder_kernel": 1, "codebook_size": CODES}
     return CompactTokenizer(CompactConfig(image_size, channels, width=width, **sizes))
 
@@ -103,19 +108,19 @@ def rates_of_arrays(folder: Path) -> None:
 def rates_of_files(folder: Path) -> None:
     write_files(folder / "files", 1024)
     photos = open_source(folder / "files")
-    # This tokenizer costs about a hundredth of the paper's, like the paper's on a fast GPU.
+    # On a CPU this tokenizer takes about as long as the paper's on a fast GPU, a hundredth of the paper's on a CPU.
     compare("500x375 JPEG files", photos, cheap(256, 3, 256), PHOTO, folder)
 
 
 def feeding(folder: Path, files: int, workers: int, rate: float) -> None:
-    """Print the rate of tokenizing with a network of a known rate, and its share of what is possible."""
+    """Print the rate of tokenizing with a network of a known rate, and its share of the possible rate."""
     write_files(folder / "files", files)
     source = open_source(folder / "files")
     alone = [decoding_rate(folder / "files", workers)]
     tokenizer = Sleeping(cheap(256, 3, 8).config)
     tokenizer.rate = rate
     write(source, tokenizer, PHOTO, folder / "tokens", workers, BATCH)
-    # The first batches wait for the workers to start, and were read while others were waited for.
+    # The first batches are left out: they wait for the workers to start, or are read during this wait.
     calls = tokenizer.calls[min(4 * max(1, workers), len(tokenizer.calls) // 2) :]
     took = calls[-1][0] - calls[0][0]
     found = sum(size for _, size in calls[:-1]) / took
@@ -128,14 +133,14 @@ def feeding(folder: Path, files: int, workers: int, rate: float) -> None:
 
 
 def decoding_rate(folder: Path, workers: int) -> float:
-    """Return the images per second that processes decode which do nothing else."""
+    """Return the images per second of `workers` processes, at least one, that only decode."""
     count = max(1, workers)
     with multiprocessing.get_context("spawn").Pool(count) as pool:
         return sum(pool.starmap(decode_share, [(folder, number, count) for number in range(count)], chunksize=1))
 
 
 def decode_share(folder: Path, number: int, count: int) -> float:
-    """Decode one of `count` shares of a folder. Returns images per second."""
+    """Decode one of `count` shares of a folder, and return the images per second."""
     torch.set_num_threads(1)
     read, batches = BatchReader(source := open_source(folder), PHOTO, 0), range(0, len(source), BATCH)
     read(0, range(min(8, len(source))))
@@ -189,7 +194,7 @@ def write(
 
 
 def write_files(folder: Path, count: int) -> None:
-    """Write JPEG files with the statistics of blurred photographs, which cost as much to decode as photographs."""
+    """Write JPEG files that resemble blurred photographs, and take as long to decode as photographs."""
     rng = np.random.default_rng(0)
     for label in range(2):
         place = folder / f"class{label}"

@@ -5,11 +5,11 @@
 The models have the sizes of the fashion-mnist preset. A step consists of mask, forward, backward, clipping and AdamW. A
 critic step starts with an evaluation of the frozen generator and its samples.
 
-Only necessary matrix products are counted. The head and the last block's output projection and MLP count at hidden
-tokens only. The backward pass of attention counts without the recomputed scores.
+Only necessary matrix products are counted. In a generator step, the head and the last block's output projection and MLP
+count at hidden tokens only. The backward pass of attention counts without the recomputed scores.
 
-Compared calls alternate in one process, because the speed of a shared machine varies. Medians of the ratios are
-printed. `peers.py` compares the steps with those of another project.
+Compared calls alternate in one process, because the speed of a shared machine varies. Prints the medians of the ratios.
+`peers.py` compares the steps with those of another project.
 """
 
 import argparse
@@ -38,14 +38,14 @@ from tokencritic.training.token_tasks import GeneratorObjective, GeneratorTask
 
 CONFIG: TransformerConfig = GENERATOR.model
 SMOOTHING = GENERATOR.objective.label_smoothing
-Step = Callable[[int], int]  # from a seed to the FLOPs of the step, or 0 if they are not counted
+Step = Callable[[int], int]  # takes a seed, and returns the FLOPs of the step
 
 
 def forward_flops(config: TransformerConfig, batch: int, wanted: int, outputs: int) -> int:
     """Count the multiplications and additions of the matrix products.
 
     wanted: the number of positions at which the last block is needed.
-    outputs: outputs of the head at each of these positions.
+    outputs: the number of outputs of the head at each of these positions.
     """
     length, d = config.num_tokens + 1, config.width
     places, mlp = batch * length, 4 * d * config.mlp_width

@@ -2,7 +2,7 @@
 
 Images are 8 tokens of 3 states. The generator has the exact marginals, or mixes them with 20 % of uniform noise. The
 critic is the exact Bayes critic of the generator. The distance to the true distribution therefore measures the choice
-of tokens only. Writes a figure:
+of tokens only. The script writes a figure:
 
     python examples/exact_world.py [--out out/exact_world.png] [--samples 20000]
 """
@@ -24,7 +24,7 @@ TITLES = {0.0: "an exact generator", 0.2: "a generator that is 20 % wrong"}
 
 
 def scorers(world: MarkovWorld, steps: int) -> dict[str, list]:
-    """Return the scorers to compare, by sampler: nine settings each, but one for a random order."""
+    """Return the scorers to compare, by sampler: one setting of the random order, and nine of each other sampler."""
     # Windows that contain no step are widened to contain the last choice.
     windows = [SamplingSettings("random-remask", steps, critic_window=(tenths / 10, 0.0)) for tenths in range(2, 11)]
     critics = [CriticScorer(world.critic, noise) for noise in (0.4, 0.8, 1.2, 1.8, 2.5)]

@@ -20,7 +20,9 @@ from tokencritic.randomness import torch_rng
 
 @dataclass(frozen=True, eq=False)
 class MarkovWorld(MaskedGenerator):
-    """A generator of Markov chains: p(x) = initial[x_1] transition[x_1, x_2] ... transition[x_{n-1}, x_n] per class.
+    """A generator of images from one Markov chain per class.
+
+    A chain has p(x) = initial[x_1] transition[x_1, x_2] ... transition[x_{n-1}, x_n].
 
     initial: (classes, states) float64, probabilities above 0.
     transition: (classes, states, states) float64, probabilities above 0.
@@ -55,7 +57,7 @@ class MarkovWorld(MaskedGenerator):
     def logits_with_features(
         self, masked_tokens: Tensor, labels: Tensor | None, positions: Tensor
     ) -> tuple[Tensor, Features]:
-        """Return logits at positions and the features, which are the generator's input: tokens and class."""
+        """Return the logits at positions, and the features: the masked tokens and the class."""
         classes = torch.zeros(len(masked_tokens)) if labels is None else labels
         seen = torch.stack([masked_tokens, classes[:, None].expand_as(masked_tokens)], dim=-1)
         return self.logits_at(masked_tokens, labels, positions), (seen.float(),)
@@ -92,7 +94,7 @@ class MarkovWorld(MaskedGenerator):
 
     @cached_property
     def probabilities(self) -> Tensor:
-        """p(visible tokens) of every masked sequence: (classes, rows) float64. On `complete` rows it is the joint."""
+        """p(visible tokens) of every masked sequence, on `complete` rows the joint: (classes, rows) float64."""
         return self._forward_backward[0]
 
     @cached_property
@@ -134,7 +136,7 @@ class MarkovWorld(MaskedGenerator):
         return logits
 
     def filling_likelihood(self, mask: Tensor) -> Tensor:
-        """Return p(x-hat_0 | m), with true tokens where the mask (n,) is False, else filled in: (classes, images)."""
+        """Return p(x-hat_0 | m): true tokens where the mask (n,) is False, else the generator's: (classes, images)."""
         images = self.sequences[self.complete]  # i n
         rows = self.row(images.masked_fill(mask, self.mask_id))  # i
         codes = images[None, ..., None].expand(self.num_classes, -1, -1, 1)
@@ -143,10 +145,10 @@ class MarkovWorld(MaskedGenerator):
 
     @cached_property
     def inline_critic_logits(self) -> Tensor:
-        """The inline critic's logits at visible tokens, which minimise `inline_critic_loss` with one fill.
+        """The inline critic's logits at visible tokens, which minimise `inline_critic_loss` with `fills=1`.
 
-        Shape (classes, rows, n) float32. The mask m under which an image was filled in is unknown. The loss adds o, the
-        log-odds of originals among the visible tokens. Its minimum f solves
+        Shape (classes, rows, n) float32. The first mask m, under which the generator filled in tokens, is unknown. The
+        loss adds o, the log-odds of originals among the visible tokens. The minimum f solves
         sum over m of p(m | row) (sigmoid(f + o) - [j is original]) = 0.
         """
         n, rows = self.num_tokens, len(self.sequences)
@@ -184,7 +186,7 @@ class MarkovWorld(MaskedGenerator):
     def mask_probabilities(self) -> dict[tuple[bool, ...], float]:
         """Return p(m) in training for each mask m, True = hidden: t ~ U(0, 1), then ceil(gamma(t) n) random tokens."""
         n = self.num_tokens
-        # The t at which the cosine gamma(t) falls to each count / n.
+        # The times t at which the cosine gamma(t) falls to count / n.
         passed = [2 / math.pi * math.acos(count / n) for count in range(n + 1)]
         of_count = [0.0] + [(passed[k - 1] - passed[k]) / math.comb(n, k) for k in range(1, n + 1)]
         return {mask: of_count[sum(mask)] for mask in product([False, True], repeat=n) if any(mask)}
@@ -195,7 +197,7 @@ class MarkovWorld(MaskedGenerator):
         return counts.double() / len(tokens)
 
     def truth(self, label: int = 0) -> Tensor:
-        """The true distribution over the complete rows: (images,) float64."""
+        """Return the true distribution of a class over the complete rows: (images,) float64."""
         return self.probabilities[label, self.complete]
 
 

@@ -1,8 +1,9 @@
-"""Classifier-free guidance with a generator of your own: classes, a null class, and token ids of its own.
+"""Use classifier-free guidance with your own generator, which has classes, a null class and its own token ids.
 
 The generator is a plain torch module: token 0 means hidden, the codes are 1 to 8, and the label -1 means no class.
-`as_generator` is told so once. Images of class c are 16 tokens that count up in steps of c + 1 from a random start. Trained for
-a few seconds, with every fourth label left out, the generator mixes classes up; guidance makes it follow the label.
+`as_generator` converts these ids. Images of class c are 16 tokens that count up in steps of c + 1 from a random start.
+The generator trains for a few seconds, without the label for a quarter of the images. It still confuses classes.
+Guidance makes it follow the label.
 
     python examples/null_class.py
 """
@@ -17,7 +18,7 @@ NUM_TOKENS, CODES, CLASSES, NULL, STEPS = 16, 8, 4, -1, 8
 
 
 class YourGenerator(nn.Module):
-    """Tokens (b, 16) with ids from 0 to 8 and labels (b,) from -1 to 3 -> logits (b, 16, 9), one column per token id."""
+    """Your generator: tokens (b, 16) with ids 0 to 8, labels (b,) -1 to 3 -> logits (b, 16, 9), a column per id."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -30,13 +31,13 @@ class YourGenerator(nn.Module):
 
 
 def training_images(count: int) -> tuple[Tensor, Tensor]:
-    """Tokens (count, 16), codes from 0, and their classes (count,)."""
+    """Return tokens (count, 16) of real images, codes from 0, and their classes (count,)."""
     labels = torch.randint(0, CLASSES, (count,))
     return (torch.randint(0, CODES, (count, 1)) + (labels[:, None] + 1) * torch.arange(NUM_TOKENS)) % CODES, labels
 
 
 def train_your_generator(network: nn.Module) -> None:
-    """Your training, with your ids: some tokens are hidden, and some labels."""
+    """Train the generator with its own token ids. Random tokens and a quarter of the labels are hidden."""
     optimizer = torch.optim.AdamW(network.parameters(), 2e-3)
     for _ in range(150):
         codes, labels = training_images(64)

@@ -19,7 +19,7 @@ PHASE = torch.tensor([(row + column) % 2 for row in range(SIZE) for column in ra
 
 
 def votes_for_a_phase(masked_tokens: Tensor, labels: Tensor | None) -> Tensor:
-    """The generator: visible squares vote for a phase. Returns logits (b, n, 2), uniform for an empty board."""
+    """Return the generator's logits (b, n, 2): visible squares vote for a phase. An empty board has uniform logits."""
     visible = masked_tokens != MASK
     votes = torch.where(visible, 1 - 2 * (masked_tokens ^ PHASE), 0).sum(1, keepdim=True)  # b 1
     first = 1.5 * votes * (1 - 2 * PHASE)  # b n: for colour 0
@@ -27,13 +27,13 @@ def votes_for_a_phase(masked_tokens: Tensor, labels: Tensor | None) -> Tensor:
 
 
 def critic(tokens: Tensor, labels: Tensor | None) -> Tensor:
-    """The critic: a square is real if it agrees with the majority. Returns logits (b, n)."""
+    """Return the critic's logits (b, n): a square is real if it agrees with the majority."""
     side = 1 - 2 * (tokens ^ PHASE)
     return (side * side.sum(1, keepdim=True)).float()
 
 
 def left_to_right(proposal: Proposal) -> Tensor:
-    """A scorer: the first squares in reading order have the highest scores. Returns (b, n)."""
+    """Return a scorer's scores (b, n): the first squares in reading order have the highest scores."""
     return -torch.arange(proposal.tokens.shape[1]).expand(proposal.tokens.shape).float()
 
 

@@ -1,11 +1,11 @@
-"""A generator of your own on the command line: without classes, with token ids of its own, and with a tokenizer.
+"""Use your own generator and tokenizer on the command line, without classes and with your own token ids.
 
-`make` is all that the commands need. The images are 4 x 4 squares, dark above and light below; each square is one token. In
-the ids of the generator 0 means hidden, 1 is dark and 2 is light. The generator is right about most squares, and guesses the
-last row. A guess that was kept stays wrong, unless a critic that has seen the images has it resampled.
+The commands only need the function `make`. Images are 4 x 4 squares, dark above and light below. Each square is one
+token. In the generator's ids, 0 means hidden, 1 is dark and 2 is light. The generator is right about most squares, but
+guesses the last row. A wrong guess stays once it is kept, unless a critic that is trained on the images re-masks it.
 
-Running this file makes the training images, calls `tokenize`, `train critic` and `sample` as they are typed below, and prints
-how many samples are right.
+This script makes the training images and runs the commands `tokenize`, `train critic` and `sample` below. It prints the
+share of correct samples.
 
     python examples/unconditional.py
 """
@@ -34,7 +34,7 @@ CRITIC = "--critic critic --critic_window 1 0 --noise_kind uniform --selection_n
 
 
 class YourGenerator(nn.Module):
-    """Tokens (b, 16) with ids from 0 to 2, 0 = hidden -> logits (b, 16, 3), one column per id."""
+    """Your generator: tokens (b, 16) with ids from 0 (hidden) to 2 -> logits (b, 16, 3), one column per id."""
 
     num_tokens, codebook_size, mask_id, first_code = SIDE * SIDE, 2, 0, 1
 
@@ -45,7 +45,7 @@ class YourGenerator(nn.Module):
 
 
 class YourTokenizer:
-    """A square of 2 x 2 pixels is a token. Without weights to tell it from others, it states its fingerprint."""
+    """Your tokenizer: a square of 2 x 2 pixels is a token. It has no weights, so it defines its own fingerprint."""
 
     num_tokens, codebook_size, grid = SIDE * SIDE, 2, (SIDE, SIDE)
     image_size, channels = SIDE * SQUARE, 1
@@ -61,12 +61,12 @@ class YourTokenizer:
 
 
 def make() -> tuple[nn.Module, YourTokenizer]:
-    """What the command line calls `unconditional:make`."""
+    """Return the generator and the tokenizer. The commands refer to this function as `unconditional:make`."""
     return YourGenerator(), YourTokenizer()
 
 
 def run(command: str) -> None:
-    """One command; what it prints is shown only if it fails."""
+    """Run a command. If it fails, exit with its output."""
     said = io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
         failed = token_critic(command.split())
@@ -75,7 +75,7 @@ def run(command: str) -> None:
 
 
 def main() -> None:
-    sys.path.insert(0, str(Path(__file__).parent))  # the commands look in the current folder, which is another one here
+    sys.path.insert(0, str(Path(__file__).parent))  # the commands import from the current folder, a temporary one
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         picture = 255 * YourTokenizer().decode(PICTURE)[0].numpy().astype(np.uint8)
         np.savez("images.npz", images=picture.repeat(1000, axis=0))

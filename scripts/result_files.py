@@ -1,4 +1,4 @@
-"""Results as JSON files: what `compare` and `evaluate` wrote, read for `tables.py`."""
+"""Readers of the JSON files that `compare` and `evaluate` write, for `tables.py`."""
 
 import json
 import math
@@ -20,7 +20,14 @@ _REFINED = {"random-remask": "at random", "inline": "by the inline critic"}
 
 @dataclass(frozen=True)
 class Row:
-    """One result. sets: how many images, in words; empty for images that nobody sampled. values: metrics, nfe and cost."""
+    """One result.
+
+    name: its name in expressions.
+    title: its title in tables.
+    sets: the number of images, in words; empty for reconstructions of test images.
+    values: NFE, cost, seconds per image and metrics, as far as the result has them.
+    metrics: the metrics with their standard deviations.
+    """
 
     name: str
     title: str
@@ -30,7 +37,7 @@ class Row:
 
     @classmethod
     def of(cls, result: dict[str, Any]) -> "Row":
-        """result: one of a file's."""
+        """Return the row of one result of a file."""
         images, spent = result["images"], result.get("row", result)
         metrics = {
             name: MetricValue(found["value"], math.nan if found["std"] is None else found["std"], found["std_over"])
@@ -46,9 +53,10 @@ class Row:
 
 
 def _names(images: dict[str, Any]) -> tuple[str, str]:
-    """The name in expressions and the title in tables.
+    """Return the name in expressions and the title in tables.
 
-    The name is the sampler, `refined-SAMPLER` by what refines, or `SAMPLER-5-classifier` for the best of 5.
+    The name is the sampler, `refined-SAMPLER` for images that this sampler refined, or `SAMPLER-5-classifier` for the
+    best of 5 by the classifier.
     """
     settings = images["settings"]
     name, count, ranker = (settings[key] for key in ("sampler", "candidates", "reject_by"))
@@ -63,7 +71,7 @@ def _names(images: dict[str, Any]) -> tuple[str, str]:
 
 @dataclass
 class Results:
-    """The files of a folder, each read once: NAME.json, and logs of training, NAME.jsonl."""
+    """The results of a folder: NAME.json, each read once, and training logs, NAME.jsonl."""
 
     folder: Path
     _rows: dict[str, dict[str, Row]] = field(default_factory=dict)
@@ -73,7 +81,7 @@ class Results:
         return any((self.folder / f"{file}.{ending}").is_file() for ending in ("json", "jsonl"))
 
     def rows(self, file: str) -> dict[str, Row]:
-        """By name; of several with one name the first, and `NAME-STEPS` for the others."""
+        """Return the rows of a file by name. A row whose name is already taken is called `NAME-STEPS`."""
         if file not in self._rows:
             content = json.loads((self.folder / f"{file}.json").read_text())
             results, rows = content["results"], {}
@@ -85,12 +93,12 @@ class Results:
         return self._rows[file]
 
     def command(self, file: str) -> str:
-        """The command that measured it."""
+        """Return the command that wrote a file."""
         self.rows(file)
         return self._commands[file]
 
     def value(self, file: str, row: str, metric: str | None) -> float:
-        """A number of a row, FID if none is named; of a log, that of its last line by the name `row`."""
+        """Return a metric of a row, FID by default. For a log, return the value named `row` in its last line."""
         if (log := self.folder / f"{file}.jsonl").is_file():
             return json.loads(log.read_text().splitlines()[-1])[row]
         rows = self.rows(file)
@@ -99,7 +107,7 @@ class Results:
         return rows[row].values[metric or "fid"]
 
     def milliseconds(self, row: Row) -> float:
-        """Of an image, by a file `time_*.json` that an idle machine wrote; NaN if none has this row."""
+        """Return the milliseconds per image from a file `time_*.json` of an idle machine; NaN if none has this row."""
         for file in sorted(self.folder.glob("time_*.json")):
             for one in self.rows(file.stem).values():
                 if (one.title, one.values.get("nfe")) == (row.title, row.values.get("nfe")):

@@ -1,19 +1,19 @@
-"""Write the numbers of the pages from the JSON files of results: `make tables` runs it.
+"""Write the numbers of the pages from the JSON files of results. `make tables` runs this script.
 
     python scripts/tables.py [--check]
 
-What a page has for it, invisible to a reader:
+HTML comments in the pages mark tables and numbers. A table or typed block extends up to <!-- end -->.
 
-    <!-- table NAME -->       a table of `result_tables.py`, written here from its JSON files, up to <!-- end -->
-    <!-- typed NAME -->       the same while a JSON file is missing: what somebody typed, or nothing; it is left alone
-    <!-- typed: REASON -->    numbers that no JSON file has, up to <!-- end -->
-    <!-- numbers              after a paragraph, list or table: the numbers in it, one on each line
-    0.66 = cost_9:inline / cost_9:confidence      FILE:ROW or FILE:ROW:METRIC; shown with the decimals that it has here
-    0.72 = the paper's Table 1                    typed: where it is from, in words
+    <!-- table NAME -->       a table of `result_tables.py`, generated from its JSON files
+    <!-- typed NAME -->       the same table while a JSON file is missing; its typed content is not changed
+    <!-- typed: REASON -->    numbers that are in no JSON file
+    <!-- numbers              the numbers of the paragraph, list or table above, one per line
+    0.66 = cost_9:inline / cost_9:confidence      FILE:ROW or FILE:ROW:METRIC, written with as many decimals as here
+    0.72 = the paper's Table 1                    a typed number, with its source in words
     -->
 
-Any other number that looks like a metric is a finding. Prints the findings and what is still typed. --check writes nothing.
-Exits with 1 if there is a finding or, with --check, a page that would change.
+Any other number that looks like a metric is a finding. Prints the findings and the typed numbers. --check writes
+nothing. Exits with 1 if there is a finding or, with --check, if a page would change.
 """
 
 import re
@@ -26,7 +26,7 @@ from result_tables import TABLES
 
 ROOT = Path(__file__).parents[1]
 RESULTS = "docs/results/fashion_mnist"
-# The pages, each with the heading of the section whose numbers must be accounted for; "" for all of the page.
+# The pages, and the heading of the section in which unmarked numbers are findings; "" for the whole page.
 PAGES = {
     "README.md": "## What it gains, and what it costs",
     "docs/results/fashion_mnist.md": "",
@@ -37,14 +37,19 @@ BLOCK = re.compile(r"<!-- (?:table|typed)(?: ([\w.]+))?(?:: (.*?))? -->\n(.*?)<!
 NUMBERS = re.compile(r"<!-- numbers\n(.*?)-->", re.DOTALL)
 OPERAND = re.compile(r"([\w.]+):([\w-]+)(?::(\w+))?")
 METRIC = re.compile(r"(?<![\w.:])\d+\.\d\d+(?!\d|\.\d)|\d ±|(?<![\w.,])\d+(?:\.\d+)? %")
-CODE = re.compile(r"```.*?```|`[^`\n]*`|\]\([^)]*\)|<!--.*?-->", re.DOTALL)  # and links and comments
+CODE = re.compile(r"```.*?```|`[^`\n]*`|\]\([^)]*\)|<!--.*?-->", re.DOTALL)  # code, links and comments
 
 
 @dataclass
 class Page:
-    """A page as it should be. section: the heading of what must be accounted for. tables: how many are generated.
+    """A page with the numbers of the results.
 
-    operands: the files that lists of numbers name. typed, findings: what is typed and what is wrong, each with its line.
+    text: the text of the page, which is updated on creation.
+    section: the heading of the section in which unmarked numbers are findings; "" for the whole page.
+    tables: the number of generated tables.
+    operands: the files that lists of numbers refer to.
+    typed: the typed tables and numbers, with their lines.
+    findings: the errors, with their lines.
     """
 
     text: str
@@ -57,7 +62,7 @@ class Page:
 
     def __post_init__(self) -> None:
         self.text = BLOCK.sub(self._block, self.text)
-        for place in range(len(NUMBERS.findall(self.text))):  # one changes the text before the next
+        for place in range(len(NUMBERS.findall(self.text))):  # each call changes the text
             self._numbers([*NUMBERS.finditer(self.text)][place])
         self._others()
 
@@ -96,7 +101,7 @@ class Page:
         self.text = self.text[:start] + changed + self.text[comment.end() :]
 
     def _value(self, expression: str) -> float | None:
-        """None for words, and while a JSON file is missing."""
+        """Return the value of an expression; None if it is in words or a JSON file is missing."""
         files = {found[1] for found in OPERAND.finditer(expression)}
         self.operands |= files
         if not files or not all(map(self.results.has, files)):
@@ -107,7 +112,7 @@ class Page:
         return eval(digits)
 
     def _others(self) -> None:
-        """Find numbers that look like a metric, outside of blocks, code and links, and in no list of numbers."""
+        """Find the numbers that look like a metric but are in no block, code, link or list of numbers."""
         left = BLOCK.sub(_blank, self.text)
         for comment in NUMBERS.finditer(self.text):
             start, end = _paragraph(self.text, comment), comment.start()
@@ -121,12 +126,12 @@ class Page:
 
 
 def _paragraph(text: str, comment: re.Match[str]) -> int:
-    """Where the text above a comment begins."""
+    """Return the start of the text above a comment."""
     return max(0, *(text.rfind(end, 0, comment.start()) for end in ("\n\n", "-->")))
 
 
 def _listed(comment: re.Match[str]) -> list[tuple[str, str]]:
-    """(number, expression) of each line."""
+    """Return (number, expression) of each line of a list of numbers."""
     return re.findall(r"^(.+?) = (.+)$", comment[1], re.MULTILINE)
 
 
@@ -135,7 +140,7 @@ def _pattern(shown: str) -> re.Pattern[str]:
 
 
 def _like(value: float, shown: str) -> str:
-    """A value with the decimals, and in percent, as it is shown."""
+    """Return a value formatted like `shown`: with as many decimals, and in percent if `shown` is."""
     digits = len(shown.removesuffix(" %").partition(".")[2])
     return f"{100 * value:.{digits}f} %" if shown.endswith(" %") else f"{value:.{digits}f}"
 

@@ -13,7 +13,7 @@ from tokencritic.cli.arguments import add_device, make_parser, parse
 if TYPE_CHECKING:
     import torch
 
-_PACKAGES = ("torch", "numpy", "safetensors", "huggingface-hub", "pillow", "gradio", "tensorboard")
+_PACKAGES = ("torch", "numpy", "safetensors", "huggingface-hub", "pillow", "starlette", "uvicorn", "tensorboard")
 
 
 def main(arguments: list[str]) -> None:

@@ -1,10 +1,10 @@
-// The picture under a grid of its places, to be painted with a pointer or with arrow keys and the space bar.
+// The editor of the region to resample. A pointer, or the arrow keys and the space bar, mark places of the picture.
 import {el, memory, remember} from "./elements.js";
 
 export class TokenCanvas {
   /**
-   * A cell is a place of the picture, with `about.splits` tokens. form: of the Edit tab, whose `right` and `down` move the
-   * picture and whose `brush` is a width in places.
+   * Add the editor to an element. A cell of its grid is a place of the picture, with `about.splits` tokens.
+   * form: the form of the Edit tab. `right` and `down` move the picture, and `brush` is a width; all are in places.
    */
   constructor(place, about, form) {
     [this.rows, this.columns] = about.grid;
@@ -26,10 +26,10 @@ export class TokenCanvas {
     this.image.onload = () => this.draw();
   }
 
-  /** The first tokens of the marked places. */
+  /** The position of the first token of each marked place, in ascending order. */
   get region() { return [...this.marked].sort((one, other) => one - other).map((place) => place * this.about.splits); }
 
-  /** Show a picture. fresh: with nothing marked. */
+  /** Show a picture. fresh: whether to remove all marks. */
   show(id, fresh) {
     if (fresh) this.marked.clear();
     this.undone = [];
@@ -38,7 +38,7 @@ export class TokenCanvas {
     this.draw();
   }
 
-  /** region: positions of tokens. */
+  /** Mark only the places of some tokens. region: positions of the tokens. */
   mark(region) { this.#change(() => { this.marked = new Set(region.map((at) => Math.floor(at / this.about.splits))); }); }
 
   undo() {
@@ -46,7 +46,7 @@ export class TokenCanvas {
     this.draw();
   }
 
-  /** The picture as it is moved, what that uncovers, and what is marked. */
+  /** Draw the moved picture, the uncovered places and the marked places. */
   draw() {
     const {size, margin} = this.about, whole = size + 2 * margin, side = whole / this.columns;
     const [right, down] = [this.form.get("right"), this.form.get("down")];
@@ -88,7 +88,7 @@ export class TokenCanvas {
     this.#change(() => this.#stamp(...this.last));
   }
 
-  /** All cells between two events are painted, however fast the pointer is. */
+  /** Paint all cells between two events, so that a fast pointer leaves no gaps. */
   #drag(event) {
     if (!this.last || !this.grid.hasPointerCapture(event.pointerId)) return;
     const [from, to] = [this.last, this.#place(event)];
@@ -124,7 +124,10 @@ export class TokenCanvas {
   }
 }
 
-/** Whether a place shows pixels that were not there before the move. far: in places. margin: of the picture, in places. */
+/**
+ * Return whether a move uncovers pixels of a place along one axis.
+ * at: the index of the place. far: the move. count: the number of places. margin: of the picture, in places.
+ */
 function uncovered(at, far, count, margin) {
   return far > 0 ? at - margin < far : far < 0 && at + 1 > count + far - margin;
 }

@@ -1,8 +1,11 @@
-// A picture before and after: one divider for all its views.
+// The results of a score, a refinement or an edit: pictures before and after the change.
 import {command, el} from "./elements.js";
 import {downloads, viewer} from "./gallery.js";
 
-/** Pictures with one divider: left of it before, right of it after. views: [name, before, after] each. more: beside them. */
+/**
+ * Return views with a common divider: before on its left, after on its right.
+ * views: [name, URL before, URL after] each. more: an element beside the views, or null.
+ */
 export function wipe(views, more = null) {
   const ranges = views.map(([name]) => el("input", {type: "range", min: 0, max: 100, value: 50,
     "aria-label": `${name}: before on the left of the divider, after on the right`, oninput: (event) => move(event.target.value)}));
@@ -18,13 +21,13 @@ export function wipe(views, more = null) {
   return made;
 }
 
-/** What the critic thinks of a picture. */
+/** Return the elements for a scored picture. */
 export function looked(told) {
   return [el("p", {class: "said", role: "status"}, told.verdict), el("div", {class: "wipes"},
     figure(told, "before", "As the tokenizer gives it back"), told.scored && figure(told, "before_score", "What the critic trusts"))];
 }
 
-/** What became of a picture. actions: buttons for the result. */
+/** Return the elements for a refined or edited picture. actions: buttons for the result. */
 export function changed(told, actions) {
   const set = told.sets[0], views = [["Picture", `${told.base}/before.png`, `${told.base}/after.png`]];
   const edited = told.kind === "edit";

@@ -1,4 +1,4 @@
-// Two samplers from the same seeds: what was measured of each, and their images in pairs.
+// The comparison of two samplers on the same seeds: a table of measurements, and pairs of images.
 import {command, el} from "./elements.js";
 import {called, viewer} from "./gallery.js";
 
@@ -20,7 +20,10 @@ const swatch = (set) => {
   return mark;
 };
 
-/** A table: one column for each sampler. Only where many images were measured the better value is marked. */
+/**
+ * Return a table with one column per sampler. The better FID is marked if both are of equally many images.
+ * No other value is marked, because a comparison has few images.
+ */
 function measures({sets, fid}) {
   const rows = [];
   if (fid && fid.some(Boolean)) {
@@ -41,7 +44,7 @@ function measures({sets, fid}) {
       values.map((value, at) => el("td", {class: order && order[at] < order[1 - at] ? "better" : null}, value))))));
 }
 
-/** Images of one seed one above the other, so that pairs stand beside each other however wide the page is. */
+/** Return the pairs. The images of one seed are stacked, so that they stay together at any page width. */
 function pairs(sets, choose) {
   const cards = sets[0].names.map((name, index) => el("button", {
     type: "button", class: "pair", "aria-pressed": String(index === 0), title: called(sets[0], index),

@@ -1,7 +1,7 @@
-// The controls of a tab: each shows a value of its form and changes it. Values that nobody touches stay exact.
+// The controls of a tab. Each shows and changes a value of its form. Untouched values are not rounded.
 import {el, memory, remember} from "./elements.js";
 
-/** The values of a tab's controls, remembered over a reload. */
+/** The values of a tab's controls. They persist across page reloads. */
 export class Form {
   constructor(tab, defaults) {
     this.tab = tab;
@@ -16,7 +16,7 @@ export class Form {
     remember({[`form-${this.tab}`]: this.values});
   }
 
-  /** Replace the values, for instance by those of an earlier run, and show them. */
+  /** Set values, such as those of an earlier run, and show them. */
   restore(values) {
     this.set(values);
     for (const show of this.shows) show();
@@ -38,7 +38,7 @@ function field(label, text, ...controls) {
   return el("div", {class: "field"}, el("label", {for: id}, label), info, el("div", {class: "row"}, controls));
 }
 
-/** A number: a box, and a slider beside it where the bounds are narrow. */
+/** Return the control of a number: a box, and a slider if the bounds are narrow. */
 export function number(form, name, label, {low, high, step, text}) {
   const bounds = {min: low, max: high, step};
   const box = el("input", {type: "number", ...bounds, step: "any", "aria-label": label});
@@ -50,12 +50,12 @@ export function number(form, name, label, {low, high, step, text}) {
       for (const other of [box, range]) if (other && other !== control) other.value = control.value;
     });
   const show = () => [box, range].filter(Boolean).forEach((control) => { control.value = form.get(name); });
-  box.addEventListener("blur", show); // an empty box is not left behind
+  box.addEventListener("blur", show); // refill an empty box
   form.onShow(show);
   return field(label, text, ...(range ? [range, box] : [box]));
 }
 
-/** Two numbers that are one value. */
+/** Return the control of a value of two numbers, at first and at last. */
 function pair(form, name, label, {low, high, text}) {
   const boxes = ["at first", "at last"].map((when, place) => el("input", {
     type: "number", min: low, max: high, step: "any", "aria-label": `${label} ${when}`,
@@ -72,7 +72,7 @@ function pair(form, name, label, {low, high, text}) {
   return field(label, text, ...boxes);
 }
 
-/** From and until when the critic is active: two handles on one line, in per cent of the run. */
+/** Return the control of the critic window: two handles on one line, in per cent of the run. */
 function criticWindow(form, name, label, {text}) {
   const says = el("output", {class: "says"});
   const ranges = ["from", "until"].map((when, place) => el("input", {
@@ -100,7 +100,7 @@ function criticWindow(form, name, label, {text}) {
     el("span", {class: "label"}, label, " ", says), el("small", {}, text), line);
 }
 
-/** One of several words. choices: [value, text] each. */
+/** Return the control of one of several choices. choices: [value, text] each. */
 export function choice(form, name, label, choices, text, onchange) {
   const select = el("select", {onchange: () => {
     form.set({[name]: choices[select.selectedIndex][0]});
@@ -119,7 +119,7 @@ export function seed(form) {
   return field("Seed", "Image i has seed + i. The same seed makes the same images.", box, next);
 }
 
-/** Any number of classes; those of a long list are found by typing. Nothing where there is no choice. */
+/** Return check boxes for the classes, with a search box if there are many; "" with fewer than two classes. */
 export function classChips(form, classes) {
   if (classes.length < 2) return "";
   const boxes = classes.map((name, label) => el("input", {type: "checkbox", value: String(label), onchange: () => {
@@ -135,17 +135,20 @@ export function classChips(form, classes) {
     filter, el("div", {class: "chips"}, chips));
 }
 
-/** The class that is chosen at first: none where the classifier is asked, or where there is no choice. */
+/** Return the initial class: null with a classifier, or with fewer than two classes. */
 export const firstClass = (about) => (about.classifier || about.classes.length < 2 ? null : 0);
 
-/** One class, or none to ask the classifier. Nothing where there is no choice. */
+/** Return the control of one class, or of null to ask the classifier; "" with fewer than two classes. */
 export function classChoice(form, about, label) {
   if (about.classes.length < 2) return "";
   const choices = about.classes.map((name, number) => [number, name]);
   return choice(form, "class", label, about.classifier ? [[null, "Ask the classifier"], ...choices] : choices);
 }
 
-/** A sampler with its settings: choosing one fills in what suits it. which: `settings` or `refining`. */
+/**
+ * Return the controls of a sampler and its settings. Choosing a sampler fills in the settings that suit it.
+ * which: the key of these settings, `settings` or `refining`. without: the names of settings to omit.
+ */
 export function sampler(form, about, {which = "settings", without = []} = {}) {
   const known = about.samplers.filter((one) => one[which]);
   const said = el("small", {class: "explained"}), steps = el("div"), more = el("div", {class: "more"});
@@ -163,7 +166,7 @@ export function sampler(form, about, {which = "settings", without = []} = {}) {
     const shown = form.shows.length;
     steps.replaceChildren(number(form, "steps", "Steps", {low: 1, high: about.limits.steps, step: 1}));
     more.replaceChildren(...about.forms.filter(({name}) => name in suited).map((one) => setting(form, one)));
-    form.shows.length = shown; // who restores values comes here, and makes these controls anew
+    form.shows.length = shown; // without these controls, because each `restore` calls `fill`, which rebuilds them
   };
   form.onShow(fill);
   const picked = choice(form, "sampler", "Sampler", known.map((one) => [one.name, one.title]), null, () => {

@@ -1,6 +1,9 @@
-// Small helpers: elements, requests, and what the page remembers over a reload.
+// Helpers for elements, for requests, and for values that persist across page reloads.
 
-/** An element. attributes: `class`, `on…` listeners, `data-…`, properties such as `value`; false and null leave one out. */
+/**
+ * Return a new element. attributes: `class`, `on…` listeners, `data-…`, and properties such as `value`.
+ * Attributes and children that are false, null or undefined are omitted.
+ */
 export function el(name, attributes = {}, ...children) {
   const made = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {
@@ -13,7 +16,7 @@ export function el(name, attributes = {}, ...children) {
   return made;
 }
 
-/** An answer of the server as JSON; `{error}` if there is none. body: sent by POST, an object as JSON. */
+/** Return the server's response as JSON; `{error}` if there is none. body: a Blob or an object, sent by POST. */
 export async function ask(path, body) {
   const sent = body === undefined || body instanceof Blob ? body : JSON.stringify(body);
   try {
@@ -40,17 +43,17 @@ export function remember(changes) {
   try {
     localStorage.setItem(KEY, JSON.stringify(memory));
   } catch {
-    // A browser that keeps nothing forgets it with a reload.
+    // Without storage, a reload loses the values.
   }
 }
 
-/** Forget everything but the tab: what was remembered belongs to another model. */
+/** Delete all remembered values, which belong to another model, and remember `changes`. */
 export function forget(changes) {
   for (const key of Object.keys(memory)) delete memory[key];
   remember(changes);
 }
 
-/** The command that makes the same, folded. Where a page may not write the clipboard, Copy selects the text. */
+/** Return a collapsed box with a command and a Copy button. Without clipboard access, Copy only selects the text. */
 export function command(text) {
   const code = el("code", {tabindex: "0"}, text);
   const copy = el("button", {type: "button", onclick: async () => {

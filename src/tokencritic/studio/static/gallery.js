@@ -1,12 +1,12 @@
-// Images of a run: tiles, the chosen one large, and how it was made.
+// The images of a run: tiles, the chosen image enlarged, and its steps.
 import {command, el} from "./elements.js";
 
-const MILLISECONDS = 500; // of a step that is played
+const MILLISECONDS = 500; // per step while playing
 
-/** The name of an image: its class, if the model has classes, and its seed. */
+/** Return the name of an image: its class, if the model has classes, and its seed. */
 export const called = (set, index) => [set.names[index], `seed ${set.seeds[index]}`].filter(Boolean).join(", ");
 
-/** Tiles of images; the same for those that form and those that are finished. set: of the finished ones. */
+/** Return the tiles of unfinished or finished images. set: the set of finished images, else null. */
 function tiles(sources, set, onchoose) {
   const buttons = sources.map((source, index) => {
     const label = set ? called(set, index) : `image ${index + 1}, forming`;
@@ -19,7 +19,7 @@ function tiles(sources, set, onchoose) {
   return el("div", {class: "gallery", role: "group", "aria-label": "images"}, buttons);
 }
 
-/** The images of a set, and below them the chosen one. actions: (index) -> buttons for it. */
+/** Return the images of a set, and the chosen image below them. actions: (index) -> buttons for that image. */
 export function gallery(set, actions) {
   const below = el("div", {class: "chosen"});
   const choose = (index) => below.replaceChildren(...chosen(set, index, actions(index)));
@@ -28,7 +28,7 @@ export function gallery(set, actions) {
   return [shown, below];
 }
 
-/** Images that form, in the same places. */
+/** Return unfinished images, in the layout of `gallery`. */
 export function forming(sources) {
   const large = el("img", {class: "large", src: sources[0], alt: "the first image, forming"});
   const choose = (index) => { large.src = sources[index]; };
@@ -58,7 +58,7 @@ export function downloads(set, index) {
   ];
 }
 
-/** The steps of an image: four panels, a scrubber and Play. */
+/** Return the steps of an image: four panels, a slider and a Play button; a hint if the steps are not kept. */
 export function viewer(set, index) {
   const counts = set.trace && set.trace.counts[index];
   if (!counts) {

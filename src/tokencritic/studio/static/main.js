@@ -1,4 +1,4 @@
-// The page: builds the tabs from what the server tells of the model, and finds again what was there before a reload.
+// The page. It builds the tabs from the server's facts about the model, and restores its state after a reload.
 import {TokenCanvas} from "./canvas.js";
 import {changed, looked} from "./change.js";
 import {comparison} from "./compare.js";
@@ -25,7 +25,7 @@ function openTab(tab) {
   markShown();
 }
 
-/** Mark the run of the history that the open tab shows. */
+/** Mark the run in the history that the open tab shows. */
 function markShown() {
   for (const button of document.querySelectorAll("#history .strip button"))
     button.setAttribute("aria-pressed", String(tabs[memory.tab]?.run === button.dataset.run));
@@ -91,7 +91,7 @@ function buildCompare() {
   tabs.compare.hint("Press Compare to see the same seeds with and without the critic.");
 }
 
-/** A button that takes an image of a set to another tab. */
+/** Return a button that opens an image of a set in another tab. */
 function use(tab, text, set, index) {
   return el("button", {type: "button", onclick: async () => {
     openTab(tab);
@@ -127,7 +127,7 @@ function buildRefine() {
   return null;
 }
 
-/** What one can do with the result of a change. */
+/** Return the buttons for the result of a refinement or an edit. */
 const onward = (told) => [
   el("button", {type: "button", onclick: () => takeOn(told.kind, told)}, "Continue with this result"),
   told.kind === "refine" && about.grid && use("edit", "Edit this", told.sets[0], 0),
@@ -172,7 +172,7 @@ function unavailable(tab, text) {
   return null;
 }
 
-/** Show a run of the history: in its tab, with the picture and the values it was made with. */
+/** Show a run of the history in its tab, with its picture and its values. */
 async function showRun(run) {
   openTab(run.kind);
   const {picture, samplers, move, region, ...values} = run.asked;
@@ -198,7 +198,10 @@ async function showHistory() {
   return runs;
 }
 
-/** What the tabs showed before a reload, as far as it is kept; else the images that the studio opens with. */
+/**
+ * Restore what the tabs showed before a reload, if the server still has it.
+ * Else the Generate tab shows its last run, at first the images that the studio opens with.
+ */
 async function findAgain() {
   const runs = await showHistory(), kept = (id) => runs.some((run) => run.id === id);
   for (const tab of ["refine", "edit"]) {

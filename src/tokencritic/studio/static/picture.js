@@ -1,8 +1,8 @@
-// A picture of the user: dropped, pasted, chosen from a file, from the samples or from a run.
+// The input of the user's picture, which is dropped, pasted, or chosen from a file, the samples or a run.
 import {ask, el, memory, remember} from "./elements.js";
 
 export class PictureInput {
-  /** place: where it is built. onchange: called when there is another picture, or none. */
+  /** Add the input to an element. onchange: called after each new or inverted picture. */
   constructor(tab, place, about, onchange) {
     Object.assign(this, {tab, onchange});
     this.file = el("input", {type: "file", id: `${tab}-file`, accept: "image/png,image/jpeg,image/gif,image/webp,image/bmp",
@@ -25,7 +25,7 @@ export class PictureInput {
 
   get id() { return memory[`picture-${this.tab}`]?.id; }
 
-  /** Show the picture of an earlier visit. Returns whether it is still kept. */
+  /** Show the picture from before a reload, and return whether the server still has it. */
   async restore() {
     const kept = memory[`picture-${this.tab}`];
     if (!kept) return false;
@@ -35,7 +35,7 @@ export class PictureInput {
     return !told.error;
   }
 
-  /** Take an image that the studio shows. */
+  /** Use an image that the studio shows. */
   async take(path, name) {
     const answer = await fetch(path);
     if (!answer.ok) return this.say((await answer.json()).error);
@@ -68,7 +68,7 @@ export class PictureInput {
   }
 }
 
-/** Real images to begin with. */
+/** Return buttons for the sample pictures; null if there are none. */
 function samples(count, take) {
   if (!count) return null;
   const buttons = Array.from({length: count}, (_, index) => el("button", {type: "button", title: `sample picture ${index + 1}`,

@@ -1,4 +1,4 @@
-// A tab that makes runs: its button, its progress, its result.
+// A tab that starts runs, with its button, its progress and its result.
 import {ask, el, memory, remember} from "./elements.js";
 import {forming} from "./gallery.js";
 
@@ -6,8 +6,9 @@ const FINISHED = ["done", "failed", "cancelled", "late"];
 
 export class RunTab {
   /**
-   * kind: of the runs, and the id of the tab. verb: on the button. values: () -> what to ask for, or {error}.
-   * show: (what the server tells of a finished run) -> elements. changed: called when a run begins or ends.
+   * kind: the kind of the runs, and the id of the tab. verb: the text of the button.
+   * values: () -> the values of a new run, or {error}. show: (the server's values of a finished run) -> elements.
+   * changed: called when a run ends.
    */
   constructor(kind, verb, {values, show, changed}) {
     Object.assign(this, {kind, verb, values, show, changed, run: null, busy: false});
@@ -20,7 +21,7 @@ export class RunTab {
     panel.querySelector(".bar").append(this.button, this.meter, this.status, this.alert);
     panel.querySelector("form").addEventListener("submit", (event) => {
       event.preventDefault();
-      const typing = document.activeElement.matches("input, select"); // where Enter may start a run, and stops none
+      const typing = document.activeElement.matches("input, select"); // Enter in a field may only start a run
       if (!this.busy) this.start();
       else if (!typing) this.stop();
     });
@@ -44,7 +45,7 @@ export class RunTab {
     await ask(`/studio/runs/${this.run}/stop`, {});
   }
 
-  /** Show a run until it is finished, unless another one is to be shown. own: whether the visitor may stop it. */
+  /** Show a run until it ends or another run is shown. own: whether the visitor may stop it. */
   async follow(id, own = true) {
     this.run = id;
     remember({[`run-${this.kind}`]: id});
@@ -67,7 +68,7 @@ export class RunTab {
     }
   }
 
-  /** Show nothing but a hint: what was there belongs to something else now. */
+  /** Replace the run by a hint, because it belongs to an earlier picture. */
   clear(hint) {
     this.run = null;
     remember({[`run-${this.kind}`]: null});
@@ -100,7 +101,7 @@ export class RunTab {
   #setBusy(busy) {
     this.busy = busy;
     this.result.setAttribute("aria-busy", String(busy));
-    this.result.classList.toggle("stale", busy); // until there is something of the new run
+    this.result.classList.toggle("stale", busy); // until the new run has images
     delete this.result.dataset.run;
     this.button.textContent = busy ? "Stop" : this.verb;
     this.button.classList.toggle("stop", busy);
@@ -108,7 +109,7 @@ export class RunTab {
     this.meter.value = 0;
   }
 
-  /** On a phone the result is below the controls. */
+  /** Scroll to the result, which is below the controls on a phone. */
   #reveal() {
     const {top} = this.result.getBoundingClientRect();
     if (top > window.innerHeight * 0.6 || top < -100) this.result.scrollIntoView({block: "start", behavior: "smooth"});
