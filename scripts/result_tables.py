@@ -8,7 +8,7 @@ from result_files import Results, Row
 from tokencritic.evaluation.report import number
 
 HEADS = {"nfe": "NFE", "ms": "ms/image", "fid": "FID", "kid": "KID", "is": "IS", "accuracy": "class accuracy"}
-HEADS |= {"/confidence": "to MaskGIT", "/random-remask": "to the control", "/inline_at_random": "to random choice"}
+HEADS |= {"/confidence": "FID / MaskGIT", "/random-remask": "FID / control", "/inline_at_random": "FID / random choice"}
 SAMPLERS = ("confidence", "random-remask", "critic", "inline")
 TWICE = ("confidence", "confidence-36", *SAMPLERS[1:])  # MaskGIT at 18 and 36 steps
 REFINED = ("confidence", "refined-critic", "refined-random-remask")

@@ -148,7 +148,7 @@ def test_evaluations_refinement_rejection_and_times_are_rows_too(tmp_path):
         "token-critic evaluate M --name refined_at_random",
         "```",
         "",
-        "| one set of 500 images | NFE | cost | FID | to MaskGIT | precision | recall | class accuracy |",
+        "| one set of 500 images | NFE | cost | FID | FID / MaskGIT | precision | recall | class accuracy |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
         "| MaskGIT, 18 steps | 10 | 9.50 | 0.400 |  |  |  |  |",
         "| MaskGIT, 18 steps, refined by the critic | 10 | 9.50 | 0.200 | 0.50 |  |  |  |",

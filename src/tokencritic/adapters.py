@@ -12,7 +12,7 @@ from tokencritic.errors import InputError, check_at_most
 from tokencritic.fingerprints import network_fingerprint
 from tokencritic.scoring import Proposal, Scorer
 
-# The integers of a generator by their least value.
+# The integer attributes of a generator, by their minimum.
 _LEAST = {1: ("num_tokens", "codebook_size"), 0: ("num_classes", "first_code"), None: ("mask_id", "null_label")}
 
 
@@ -37,7 +37,7 @@ def as_generator(
     first_code: the callable's id of the first code, 0 by default.
     num_classes: 0 by default, for an unconditional callable, whose labels are None.
     null_class: True if the callable accepts the label `num_classes` as no class.
-    null_label: the callable's own label of no class, if it is another.
+    null_label: the callable's own label of no class, if it is not `num_classes`.
 
     The adapted generator has codes 0 to K - 1 and `mask_id` K; tokens are translated for the callable. The callable
     returns logits (b, n, K), or logits (b, n, vocabulary) with one column per token id, from which the codes are
@@ -62,7 +62,7 @@ def as_generator(
 
 
 def _whole(generator: MaskedGenerator) -> MaskedGenerator:
-    """Return a generator of the contract. Raises InputError unless it defines all that has no default."""
+    """Return the generator. Raises InputError unless it defines all attributes of the contract without a default."""
     name = type(generator).__name__
     for attribute in ("num_tokens", "codebook_size", "mask_id"):
         if not hasattr(generator, attribute):

@@ -1,12 +1,12 @@
-"""The bounds of what is read from files and flags. They are checked before memory is taken or work is done.
+"""Bounds of values from files and flags. They are checked before memory is allocated or work starts.
 
-They are far above every published model and data set, and low enough that a mistyped number is refused at once.
+The bounds are far above every published model and data set, and low enough to reject mistyped numbers.
 """
 
 FILE_BYTES = 2**23  # JSON and other files that are read whole
 YAML_BYTES = 2**17
 DEPTH = 32  # nested lists and objects
-DIGITS = 20  # of an integer, enough for 64 bits
+DIGITS = 20  # digits of an integer, enough for 64 bits
 EXPANSION, EXPANDED_BYTES = 200, 2**28  # compressed content may grow by this factor, beyond this size
 TREE_NODES = 10**6  # tensors and modules of a checkpoint
 CLASSES = 2**20

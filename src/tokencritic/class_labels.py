@@ -16,7 +16,11 @@ ClassLabels = int | str | Sequence[int | str]
 
 @dataclass(frozen=True)
 class Classes:
-    """The classes of a model. count: how many; 0 for a model without. names: one per class, or none at all."""
+    """The classes of a model.
+
+    count: the number of classes; 0 for a model without classes.
+    names: one name per class, or none.
+    """
 
     count: int
     names: tuple[str, ...] = ()
@@ -26,9 +30,11 @@ class Classes:
             raise InputError(f"class_names has {len(self.names)} entries for {self.count} classes")
 
     def labels(self, class_labels: ClassLabels | None, called: str = "class_labels") -> Tensor | None:
-        """Numbers or names, one or several -> (b,) int64. called: what an error calls them.
+        """Return the labels of classes: (b,) int64; None for a model without classes.
 
-        None stands for the only class of a model that has one. A model without classes takes None, and None is returned.
+        class_labels: numbers or names, one or several. None selects the only class of a model with one class. A model
+        without classes requires None.
+        called: the name of the argument in error messages.
         """
         if class_labels is None:
             if self.count > 1:
@@ -42,15 +48,15 @@ class Classes:
         return torch.tensor([self._number(label, called) for label in wanted], dtype=torch.int64)
 
     def in_turn(self, num: int, class_labels: ClassLabels | None = None, called: str = "class_labels") -> Tensor | None:
-        """Labels (num,) of some classes that take turns, all of them by default; None for a model without classes."""
+        """Return labels (num,) that cycle through some classes, by default all; None for a model without classes."""
         every = range(self.count) if self.count else None
         turns = self.labels(every if class_labels is None else class_labels, called)
         return None if turns is None else turns.repeat(-(-num // len(turns)))[:num]
 
     def names_of(self, labels: Iterable[int] | Tensor | None) -> list[str]:
-        """The classes by name, with their number where two have the same; by number alone where there are no names.
+        """Return the names of classes. Without names, the classes are numbered.
 
-        A model without classes has no names: for None, its labels, the list is empty.
+        A name that several classes have is followed by the number of the class. For labels of None the list is empty.
         """
         numbers = [] if labels is None else [int(label) for label in labels]
         if not self.names:

@@ -103,7 +103,7 @@ class Trunk(nn.Module):
         """Return the vectors of `forward` and the input of each block, one (b, n, width) per block."""
 
     def kept_blocks(self, layers: int) -> list[int]:
-        """Return the blocks, by index, of the same trunk with at most `layers` of them: by default the first ones."""
+        """Return the indices of the blocks that a copy with at most `layers` blocks keeps, by default the first."""
         return list(range(layers))
 
     def first_layers(self, layers: int, dropout: float) -> "Trunk":

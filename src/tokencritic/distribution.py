@@ -1,4 +1,4 @@
-"""Distributed work: the ranks of a run, how they agree, and how a model is distributed over them."""
+"""Distributed work: the ranks of a run, their communication, and the distribution of a model over them."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -43,7 +43,7 @@ class Ranks:
         return [number for number in range(count) if number // group % self.size == self.rank]
 
     def largest(self, values: list[float]) -> list[float]:
-        """Return the elementwise maximum over all ranks, by which ranks agree on values that one of them knows."""
+        """Return the elementwise maximum over all ranks. Ranks use it to agree on values that one of them knows."""
         if self.size == 1:
             return values
         tensor = torch.tensor(values, dtype=torch.float64)

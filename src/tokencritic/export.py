@@ -26,7 +26,7 @@ def export(
     half: write float16 weights. A tokenizer stays in float32, because token arrays record a hash of its weights.
     best: export the weights of the checkpoint with the lowest validation loss instead of the last ones.
 
-    Returns a message that says what was written, and notes about possible mistakes.
+    Returns a message about the written files, and notes about possible mistakes.
     """
     run, folder = Path(run_folder), Path(folder)
     name, facts = read_run(run)
@@ -36,7 +36,7 @@ def export(
     if best:
         load_tensors(best_checkpoint(run), {f"average.{key}": tensor for key, tensor in model.state_dict().items()})
     if half:
-        model.half().float()  # the weights after reading the file
+        model.half().float()  # the weights that reading the file will give
         if not all(tensor.isfinite().all() for tensor in model.state_dict().values()):
             raise InputError("half is true, but some weights are too large for float16; export without it")
     before = {part: load_part(folder, part) for part in KINDS if (folder / part / CONFIG).is_file()}
@@ -108,7 +108,7 @@ def _check_tokens(
 
 
 def _has_classes(parts: dict[str, Any]) -> bool:
-    """False if the parts have a generator without classes."""
+    """Return False if the parts have a generator without classes, else True."""
     return "generator" not in parts or parts["generator"].num_classes > 0
 
 
@@ -137,7 +137,7 @@ def _remarks(
     notes, own, generator = [], facts.get("class_names", []), parts["generator"]
     if own and own != list(names) and _has_classes(parts):
         notes.append(f"the {name} has class names {own[:3]}...; those of the folder are kept")
-    rounded = all(tensor.half().float().equal(tensor) for tensor in generator.state_dict().values())  # by `half`
+    rounded = all(tensor.half().float().equal(tensor) for tensor in generator.state_dict().values())  # by --half
     if name == "critic" and not rounded and generator.fingerprint() != facts.get("generator"):
         notes.append("the critic was trained for another generator than the folder's")
     replaced = before.get("generator", generator)

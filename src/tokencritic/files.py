@@ -65,7 +65,7 @@ def reading(file: str | Path, what: str) -> Iterator[None]:
     except InputError:
         raise
     except Exception as error:
-        if not isinstance(error, BROKEN) and type(error).__name__ != "DecompressionBombError":  # of Pillow
+        if not isinstance(error, BROKEN) and type(error).__name__ != "DecompressionBombError":  # an error of Pillow
             raise
         if isinstance(error, OSError) and error.strerror is not None:  # a fault of the disk, not of the content
             raise InputError(f"{file} cannot be read: {error.strerror}") from error

@@ -26,7 +26,7 @@ from tokencritic.errors import InputError, check_expansion
 from tokencritic.files import BROKEN, reading, reason_of
 
 _LEGACY_TORCH = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # the first bytes of torch files before the zip format
-_OLD_HEAD, _OLD_PICKLES = 3, 5  # pickles of such a file: magic number, version, the machine; the tensors and their keys
+_OLD_HEAD, _OLD_PICKLES = 3, 5  # pickles of such a file: magic number, version, machine; tensors and their keys
 _WEIGHTS = ("state_dict", "model_state_dict", "model")  # keys of the weights in training checkpoints
 _ARRAY, _SCALAR = 1, 3  # flax's msgpack extension types
 
@@ -39,7 +39,7 @@ def read_pickled_arrays(content: bytes) -> Any:
 def read_safetensors(file: Path) -> dict[str, Tensor]:
     """Read a safetensors file."""
     with reading(file, "a whole safetensors file"):
-        file.open("rb").close()  # safetensors calls a file that may not be read a missing one
+        file.open("rb").close()  # safetensors reports a file without read permission as missing
         return safetensors.torch.load_file(file)
 
 
@@ -48,14 +48,14 @@ def read_tensors(file: str | Path, owner: str) -> dict[str, Tensor]:
 
     owner: the expected model, for error messages.
 
-    Of a training checkpoint, only the model's tensors are returned. Name prefixes of data-parallel and compiled models
+    Only the model's tensors of a training checkpoint are returned. Name prefixes of data-parallel and compiled models
     are removed.
     """
     path = Path(file)
     try:
         if path.suffix == ".safetensors":
             return _without_wrappers(read_safetensors(path))
-        with warnings.catch_warnings(action="ignore"):  # of torch, about a pickle that it refuses next
+        with warnings.catch_warnings(action="ignore"):  # torch warns about a pickle before it rejects it
             tree = _read_tree(path)
         if not isinstance(tree, Mapping):
             raise ValueError(f"expected a state dict of tensors, got a {type(tree).__name__}")
@@ -91,7 +91,7 @@ def _read_tree(path: Path) -> Any:
                 with archive.open(constants.replace("constants.pkl", "data.pkl")) as stream:
                     return _unpickled(stream, archive)
     else:
-        # Of a file, a pickle's operation would take memory for as many bytes as it asks for, before they are read.
+        # A pickle may request any number of bytes. Reading them from a file allocates the memory first; a map does not.
         with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
             if content[: len(_LEGACY_TORCH)] != _LEGACY_TORCH:
                 return _unpickled(content)
@@ -104,9 +104,9 @@ def _read_tree(path: Path) -> Any:
 
 
 def _check_sizes(content: Any) -> None:
-    """Raise ValueError for an old torch file with a number above its own size in bytes.
+    """Raise ValueError for an old torch file that contains a number above its size in bytes.
 
-    Torch takes memory for as many values before it reads them.
+    Torch allocates memory for this number of values before it reads them.
     """
     for pickled in range(_OLD_PICKLES):
         for operation, argument, _ in pickletools.genops(content):
@@ -117,7 +117,10 @@ def _check_sizes(content: Any) -> None:
 
 
 def _unpickled(stream: Any, archive: zipfile.ZipFile | None = None) -> Any:
-    """Load a pickle whose memo is not larger than its number of operations: Python makes a table of the memo's size."""
+    """Load a pickle. Raises UnpicklingError for a memo index above the number of operations so far.
+
+    Python allocates a table of the size of the largest index.
+    """
     for count, (operation, argument, _) in enumerate(pickletools.genops(stream)):
         if "PUT" in operation.name and isinstance(argument, int) and argument > count:
             raise pickle.UnpicklingError(f"it has the memo {argument} at operation {count}")
@@ -167,7 +170,7 @@ def _number_type(code: str | bytes, *_flags: object) -> np.dtype:
 
 
 def _empty_array(_kind: object, _shape: object, code: str | bytes) -> np.ndarray:
-    """Return the array that a pickle fills later. NumPy writes the shape (0,); any other would take memory for nothing."""
+    """Return the array that a pickle fills later. NumPy writes the shape (0,); any other would waste memory."""
     return np.ndarray((0,), _number_type(code))
 
 

@@ -1,4 +1,4 @@
-"""The place of this process among those of torchrun, read from the environment. Needs no torch."""
+"""The ranks of this process under torchrun, read from the environment. Importable without torch."""
 
 import os
 from typing import NamedTuple
@@ -8,7 +8,11 @@ from tokencritic.errors import InputError
 
 
 class Launch(NamedTuple):
-    """What torchrun tells a process: its rank among `size` processes, and its rank on this machine."""
+    """The launch of a process by torchrun.
+
+    rank: the rank among `size` processes.
+    local_rank: the rank on this machine.
+    """
 
     rank: int = 0
     size: int = 1
@@ -16,7 +20,7 @@ class Launch(NamedTuple):
 
 
 def read_launch() -> Launch:
-    """Return the place of this process; the only one of one process outside torchrun."""
+    """Return the launch of this process. Outside torchrun it is the only process."""
     size = _number("WORLD_SIZE", 1, 1, MOST["ranks"])
     rank = _number("RANK", None if size > 1 else 0, 0, size - 1)
     if size > 1 and not {"MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys():

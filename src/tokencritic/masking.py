@@ -55,16 +55,18 @@ def random_mask(num_masked: int | Sequence[int] | Tensor, uniforms: Tensor) -> T
 
 
 def hidden_positions(mask: Tensor, fixed_shapes: bool = False) -> Tensor | None:
-    """Where logits are needed, if the host does not know how many tokens are hidden: the mask, or None for everywhere.
+    """Return the positions that need logits: the mask, or None for all positions.
 
-    mask: (b, n) bool. Only the CPU leaves out the visible tokens. Another device would make the host wait for their number
-    at each step, to save a third of the last block and of the head.
+    mask: (b, n) bool, whose number of hidden tokens the host does not know.
+
+    Visible tokens are skipped only on the CPU. On another device the host would wait for their number at each step. The
+    gain would be a third of the last block and of the head.
     """
     return None if fixed_shapes or mask.device.type != "cpu" else mask
 
 
 def all_positions(mask: Tensor) -> Tensor:
-    """Every position in order: (b, n) int64."""
+    """Return all positions in order: (b, n) int64."""
     return torch.arange(mask.shape[1], device=mask.device).expand(mask.shape)
 
 

@@ -192,7 +192,7 @@ class ModelParts:
         """Encode images to tokens (b, n) int64 on the CPU.
 
         images: PIL images in mode L or RGB, one or a list, or an array uint8 (b, h, w, c). Their centre square is
-        resized. Or floats in [0, 1] of the tokenizer's size: an array (b, h, w, c) or a tensor (b, c, h, w).
+        resized. Floats in [0, 1] must have the tokenizer's size: an array (b, h, w, c) or a tensor (b, c, h, w).
         """
         check_at_least(1, batch_size=batch_size)
         parts = to_images(images, self.tokenizer.image_size, self.tokenizer.channels).split(batch_size)

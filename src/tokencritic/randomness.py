@@ -117,7 +117,7 @@ def resampling_seeds(seeds: Tensor) -> Tensor:
 def candidate_seeds(seeds: Tensor, candidates: int | Tensor) -> Tensor:
     """Return the seed of each image's candidate in rejection sampling: (b,) int64 -> (b,) int64.
 
-    candidates: the index of the candidate, one for all images or (b,). Candidate 0 has the image's own seed, so it is the
+    candidates: the index of the candidate, one for all images or (b,). Candidate 0 has the image's own seed and is the
     image without rejection.
     """
     numbers = torch.as_tensor(candidates, device=seeds.device)

@@ -1,8 +1,8 @@
-"""Reading ahead: the results of a pure function, computed in worker processes before they are asked for.
+"""Reading ahead: worker processes compute the results of a pure function before they are needed.
 
-Workers are started by `spawn`, which torch recommends: a forked copy of a process with threads, such as those of
-autograd and OpenMP, may hang. A worker started so imports torch anew, which takes seconds, so few images are read in
-the process itself.
+Workers are started by `spawn`, as torch recommends. A forked copy of a process with threads, such as those of autograd
+and OpenMP, may hang. A spawned worker imports torch again, which takes seconds. Small numbers of images are therefore
+read without workers.
 """
 
 import multiprocessing
@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, Dataset
 from tokencritic.errors import InputError, check_at_least
 
 T = TypeVar("T")
-FEW = 1000  # images that are read in about the time in which a worker starts
+FEW = 1000  # number of images read in about the time that a worker takes to start
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -28,13 +28,13 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 def read_ahead(
     read: Callable[..., T], calls: Iterable[tuple[Any, ...]], images: int, workers: int, device: torch.device
 ) -> Iterator[Iterator[T]]:
-    """A context with the results of calls of a function, in the order of the calls. No worker is left behind.
+    """Return a context with the results of calls of a function, in the order of the calls. It ends all workers on exit.
 
-    read: a function that can be pickled and whose result depends on its arguments alone.
+    read: a function that can be pickled and whose result depends only on its arguments.
     calls: the arguments of each call.
     images: the number of images that all calls read.
-    workers: processes that read; 0 reads in this process when a result is asked for, as do fewer images than `FEW`.
-    device: where the results will go. Tensors for a GPU are pinned.
+    workers: processes that read. With 0, or fewer images than `FEW`, this process reads each result on request.
+    device: the device that the results will be copied to. Tensors for a GPU are pinned.
     """
     check_at_least(0, workers=workers)
     if workers == 0 or images < FEW:
@@ -49,11 +49,11 @@ def read_ahead(
         worker_init_fn=_end_with_parent,
         multiprocessing_context="spawn",
         pin_memory=device.type == "cuda",
-        generator=torch.Generator(),  # torch's global one would be advanced
+        generator=torch.Generator(),  # by default the loader would advance torch's global generator
     )
     iterator: Any = None
     try:
-        with _signals_held():  # workers inherit that these signals are held
+        with _signals_held():  # workers inherit the blocked signals
             iterator = iter(loader)
         yield map(_checked, iterator)
     except RuntimeError as error:
@@ -65,11 +65,11 @@ def read_ahead(
     finally:
         if iterator is not None:
             with _signals_held():
-                iterator._shutdown_workers()  # deleting it would wait for tracebacks that refer to it
+                iterator._shutdown_workers()  # tracebacks may refer to the iterator and delay its deletion
 
 
 class _Calls(Dataset[Any]):
-    """The calls of a function as a data set, whose indices are arguments."""
+    """The calls of a function as a data set. An index is a tuple of arguments."""
 
     def __init__(self, read: Callable[..., Any]) -> None:
         self.read = read
@@ -78,7 +78,7 @@ class _Calls(Dataset[Any]):
         try:
             return self.read(*index)
         except (InputError, OSError) as error:
-            return error  # torch would put the worker's traceback into the message
+            return error  # if it were raised, torch would add the worker's traceback to the message
 
 
 def _checked(result: Any) -> Any:
@@ -88,12 +88,12 @@ def _checked(result: Any) -> Any:
 
 
 def _unchanged(result: T) -> T:
-    """Replace torch's conversion of arrays to tensors."""
+    """Return the result unchanged, instead of torch's conversion of arrays to tensors."""
     return result
 
 
 def _end_with_parent(_worker: int) -> None:
-    """End this worker as soon as its parent has ended, even if it was killed and whatever the worker waits for."""
+    """End this worker when its parent ends, even if the parent is killed or the worker waits."""
     parent = multiprocessing.parent_process()
     assert parent is not None
 
@@ -106,11 +106,11 @@ def _end_with_parent(_worker: int) -> None:
 
 @contextmanager
 def _signals_held() -> Iterator[None]:
-    """A context in which Ctrl-C and SIGTERM wait, also for the processes that are started in it.
+    """Return a context that blocks Ctrl-C and SIGTERM, also in the processes that are started in it.
 
-    These signals often go to all processes of a group. The parent decides what they mean, and may need one more batch.
+    These signals often reach all processes of a group. The parent handles them, and may need one more batch.
     """
-    resource_tracker.ensure_running()  # its start would let the signals through
+    resource_tracker.ensure_running()  # starting it later would unblock the signals
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     try:
         yield

@@ -17,7 +17,7 @@ NPZ = "a whole .npz without pickles"
 
 @contextmanager
 def arrays_of(file: Path) -> Iterator[Mapping[str, np.ndarray]]:
-    """A context with the arrays of an .npz by name, each read on access. Any fault of the file raises InputError."""
+    """Return a context with the arrays of an .npz by name, each read on access. A broken file raises InputError."""
     with reading(file, NPZ), file.open("rb") as stream:
         opened = np.load(stream, allow_pickle=False)
         if not isinstance(opened, np.lib.npyio.NpzFile):

@@ -72,7 +72,7 @@ class Source(ABC):
 
     @property
     def channels(self) -> int:
-        """The number of channels: 1 for grey images, 3 for colour. Images on disk are judged by the first few."""
+        """The number of channels: 1 for grey images, 3 for colour. For images on disk, the first few determine it."""
         if self.images is not None:
             return self.images.shape[3]
         examples = (self[index] for index in range(min(_LOOKED_AT, len(self))))
@@ -273,7 +273,7 @@ def _class_folders(folder: Path) -> list[str]:
 
 
 def _images_in(folder: Path) -> list[str]:
-    """The names of the images that lie in the folder itself, sorted."""
+    """Return the sorted names of the images directly in the folder."""
     images = (path for path in folder.iterdir() if path.suffix.lower() in _SUFFIXES and path.name[0] != ".")
     return sorted(path.name for path in images if path.is_file())
 

@@ -1,4 +1,4 @@
-"""Opening an image source: class folders, a folder of images, idx files, CIFAR-10 in three formats, or an .npz of arrays."""
+"""Opening image sources: class folders, a folder of images, idx files, CIFAR-10 in three formats, .npz of arrays."""
 
 import gzip
 import hashlib
@@ -140,7 +140,7 @@ def _read_idx(folder: Path, split: str, what: str) -> np.ndarray:
         size = math.prod(shape)
         check_expansion(file, file.stat().st_size, size)
         content = stream.read(size)
-        if len(header) != start or len(content) != size or stream.read(1):  # never more than the header says
+        if len(header) != start or len(content) != size or stream.read(1):  # one byte beyond the header's size
             held = (
                 f"{'more than ' if len(header) == start and len(content) == size else ''}{len(header) + len(content)}"
             )

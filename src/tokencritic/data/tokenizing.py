@@ -111,14 +111,14 @@ class TokenizeJob:
 
     @contextmanager
     def _claimed(self) -> Iterator[None]:
-        """A context in which no other run writes to the folder. Raises InputError if another one does."""
+        """Return a context that locks the folder for this run. Raises InputError if another run has locked it."""
         chunks, new = self.out / CHUNKS, not self.out.exists()
         lock = chunks / ".lock"
         with ExitStack() as stack:
             try:
                 chunks.mkdir(parents=True, exist_ok=True)
                 fcntl.flock(stack.enter_context(lock.open("w")), fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except (BlockingIOError, FileNotFoundError) as error:  # the second: the other run has just ended
+            except (BlockingIOError, FileNotFoundError) as error:  # FileNotFoundError: the other run has just ended
                 expected = "wait for it, or choose another folder"
                 raise InputError(f"{self.out} is in use by another run; {expected}") from error
             except OSError as error:

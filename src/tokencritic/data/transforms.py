@@ -180,9 +180,9 @@ class ImageBatches:
     def reading_ahead(
         self, parts: Iterable[tuple[Tensor, int]], images: int, device: torch.device = _CPU
     ) -> Iterator[None]:
-        """A context in which images with a step are asked for in the order of `parts`, and workers read them before.
+        """Return a context in which workers read the images of `parts` ahead.
 
-        parts: rows (b,) and step of each call.
+        parts: rows (b,) and step of each call. Calls with a step must follow this order.
         images: the number of rows of all parts.
         """
         own, ahead = tee(parts)
@@ -196,7 +196,7 @@ class ImageBatches:
                 self._ahead = None
 
     def facts(self) -> dict[str, Any]:
-        """Return what determines the images, as JSON values: the source and the preprocessing."""
+        """Return the JSON values that determine the images: the source and the preprocessing."""
         return {"source": self.source.describe(), "preprocess": dataclasses.asdict(self.preprocess)}
 
 

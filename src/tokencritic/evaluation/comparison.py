@@ -44,9 +44,13 @@ class Compared:
 def comparison_lines(pipe: TokenCriticPipeline, steps: int, candidates: Sequence[int] = ()) -> list[Line]:
     """Return the lines of the paper's protocol.
 
-    The lines are all samplers at T steps, MaskGIT refined by the critic and, as its control, at random, MaskGIT at 2T
-    steps, and MaskGIT and the critic with rejection. Lines that need a missing part are left out. Tuned settings are
-    used where they exist.
+    The lines are:
+    - all samplers at T steps;
+    - MaskGIT refined by the critic and, as the control, at random;
+    - MaskGIT at 2T steps;
+    - MaskGIT and the critic with rejection.
+
+    Lines that need a missing part are left out. Tuned settings are used if there are any.
 
     steps: T.
     candidates: numbers of candidates for rejection. The paper's acceptance rates of 20 % and 10 % are 5 and 10.
@@ -77,7 +81,7 @@ def lines_at_nfe(pipe: TokenCriticPipeline, nfe: Sequence[float], spent: Spent |
     """Return the lines of all samplers at equal NFE, each with the settings tuned at the nearest NFE.
 
     nfe: the budgets, one group of lines for each.
-    spent: what the budget limits in place of NFE, see `ModelSettings.fitted`.
+    spent: the quantity that the budgets limit instead of NFE, see `ModelSettings.fitted`.
 
     The paper's Table 1 compares at equal steps, where the critic needs twice the network evaluations.
     """
@@ -136,7 +140,7 @@ def compare(sets: SampleSets, meter: Meter, lines: Sequence[Line]) -> Iterator[C
 
 
 def comparison_text(done: Sequence[Compared]) -> str:
-    """Format the comparison as Markdown: what was evaluated, the table of cost and metrics, the settings used."""
+    """Format the comparison as Markdown: facts of the evaluation, table of cost and metrics, and settings."""
     first = done[0].evaluation
     made: dict[str, Any] = first.facts["images"]
     over = "; ".join(sorted({metric.std_over for metric in first.metrics.values() if metric.std_over}))

@@ -1,8 +1,8 @@
-"""Diagnosis of a critic on held-out images, and of what its choices change during sampling.
+"""Diagnosis of a critic: its scores of held-out images, and the effect of its choices during sampling.
 
 Held-out images are masked, filled in and scored exactly as in critic training, so the numbers match those of training.
 
-During sampling, scores are always the critic's, without selection noise, even where another scorer selects the tokens.
+During sampling, scores are always the critic's, without selection noise, even if another scorer selects the tokens.
 Low scores tend to rise by regression to the mean. Compare the re-masked tokens with the other groups for this reason.
 """
 
@@ -29,7 +29,7 @@ from tokencritic.training.token_tasks import read_rows
 RATIO_BINS = 4
 SCORE_BINS = 20
 CALIBRATION_BINS = 10
-# The tokens of a step: visible before and hidden now; just sampled and hidden again; visible after the step.
+# Groups of tokens at a step: visible before and hidden after; sampled and hidden again; visible after.
 GROUPS = ("remasked", "resampled", "kept")
 _OUTCOMES = ("per_image", "same", "higher", "gain")
 
@@ -163,9 +163,9 @@ class StepSums(NamedTuple):
     score: the sum of the critic's scores of the proposal.
     hidden: the number of tokens hidden after the step.
     visible: the number of tokens that were visible before the step.
-    outcomes: (3, 4) float64, one row for each of `GROUPS`, 0 at the last step. The columns compare a group with the
-    next
-    proposal: number of tokens, number with the same code, number with a higher score, sum of the changes in score.
+    outcomes: (3, 4) float64, one row for each of `GROUPS`, 0 at the last step. The columns compare a group with
+    the next proposal: number of tokens, number with the same code, number with a higher score, sum of the changes in
+    score.
     """
 
     images: int
@@ -224,9 +224,12 @@ def watch(
 def sampling_report(steps: Mapping[int, StepSums]) -> dict[str, Any]:
     """Convert sums of steps to JSON values: each of the `steps`, and their `total`.
 
-    Each of `GROUPS` has the number of tokens `per_image`, the shares with the `same` code and with a `higher` score in
-    the next proposal, and the mean `gain` in score. The last step has none of these. `of_visible` is the share of the
-    visible tokens that the step re-masks. In `total`, `per_image` is the sum over all steps.
+    Each of `GROUPS` has these values. The last step has none of them.
+    - `per_image`: the number of tokens; in `total`, the sum over all steps.
+    - `same`, `higher`: the shares of tokens with the same code and with a higher score in the next proposal.
+    - `gain`: the mean change in score.
+
+    `of_visible` is the share of the visible tokens that the step re-masks. The last step does not have it.
     """
     images, reports = next(iter(steps.values())).images, []
     for index, step in steps.items():

@@ -94,10 +94,10 @@ class Meter:
         return Evaluation(found[0] if len(found) == 1 else together, self.facts(sets))
 
     def facts(self, sets: Sequence[ImageSet]) -> dict[str, Any]:
-        """Return all that determines the metrics, as JSON values."""
+        """Return the JSON values that determine the metrics."""
         first, features = sets[0], self.features
         costs = first.costs
-        if costs:  # the sets differ in time alone
+        if costs:  # the sets differ only in time
             costs["seconds_per_image"] = fmean(one.costs["seconds_per_image"] for one in sets)
         return {
             "images": first.facts | {"num": len(first), "seed_sets": len(sets)},

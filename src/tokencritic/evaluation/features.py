@@ -46,7 +46,7 @@ class Features:
     head_fingerprint: str | None = None
 
     def __init__(self, batch_size: int = 256) -> None:
-        """batch_size: the number of images in one forward pass."""
+        """Initialize the extractor. batch_size: the number of images in one forward pass."""
         check_at_least(1, batch_size=batch_size)
         self.batch_size = batch_size
 
@@ -59,7 +59,7 @@ class Features:
         return {kind: torch.cat([part[kind] for part in parts]) for kind in parts[0]}
 
     def check_size(self, height: int, width: int) -> None:
-        """Raise InputError for images of a size that the features are not defined for. The default takes any."""
+        """Raise InputError for images of a size that the features are not defined for. The default accepts any size."""
 
     def extract(self, images: Tensor) -> FeaturesByKind:
         """Compute the features of one batch, which may be empty, and return them on the CPU.
@@ -70,7 +70,7 @@ class Features:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What identifies the features. Metrics are comparable only if name, resize and fingerprint agree."""
+        """The facts that identify the features. Metrics are comparable only if name, resize and fingerprint agree."""
         head = {} if self.head_fingerprint is None else {"head": self.head_fingerprint}
         return {"name": self.name, "resize": self.resize, "fingerprint": self.fingerprint, **head}
 
@@ -87,7 +87,7 @@ class InceptionFeatures(Features):
         self._head = None if weights.head is None else weights.head.to(self.device)
         self.gives_probabilities = weights.head is not None
         if weights.head is not None:
-            # Not part of the fingerprint: features are comparable whichever head the weights have.
+            # The head is not part of the fingerprint, because it does not change the features.
             self.head_fingerprint = hashlib.sha256(weights.head.contiguous().numpy().tobytes()).hexdigest()
 
     @classmethod
@@ -111,7 +111,7 @@ class ClassifierFeatures(Features):
     """
 
     def __init__(self, classifier: Classifier, *, batch_size: int = 256) -> None:
-        """classifier: for example that of a pipeline."""
+        """Initialize the extractor. classifier: for example that of a pipeline."""
         super().__init__(batch_size)
         if not isinstance(classifier, Classifier):
             raise InputError(f"classifier is a {type(classifier).__name__}; expected the Classifier of a model folder")

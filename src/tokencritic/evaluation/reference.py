@@ -36,7 +36,7 @@ class Reference:
 
     @cached_property
     def radii(self) -> Tensor:
-        """The radii of the manifold of the features, by which precision is measured. Computed once for all image sets."""
+        """The radii of the manifold of the features, which precision needs. Computed once for all image sets."""
         assert self.features is not None
         return manifold_radii(self.features.whole("features"))
 
@@ -72,7 +72,7 @@ def open_reference(
 def find_reference(
     path: str | Path, image_size: tuple[int, int], channels: int = 3, split: Split = "train", num: int | None = None
 ) -> Unmeasured:
-    """Open the images or statistics of a reference, and check them, without features. The arguments are `open_reference`'s."""
+    """Open and check the images or statistics of a reference, without features. Arguments as in `open_reference`."""
     path = Path(path)
     names = array_names(path)
     if "mu" not in names:
@@ -83,7 +83,7 @@ def find_reference(
 
 
 def measure_reference(reference: Unmeasured, features: Features, cache: Path, ranks: Ranks = ALONE) -> Reference:
-    """Compute the features and statistics that a reference does not have yet. The arguments are `open_reference`'s."""
+    """Compute the features and statistics that a reference does not have yet. Arguments as in `open_reference`."""
     path, images, gaussian = reference
     if gaussian is None:
         assert images is not None

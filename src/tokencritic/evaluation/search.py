@@ -20,7 +20,7 @@ from tokencritic.sampling.model_settings import tuning_file
 from tokencritic.sampling.samplers import SAMPLERS
 from tokencritic.sampling.settings import SamplingSettings, temperature_range
 
-# The values of one setting: those of a sampler under its name, or under None for every other sampler.
+# The values of one setting, by the name of a sampler. The key None applies to all other samplers.
 Axis = Mapping[str | None, Sequence[Any]]
 
 # The seed of the first image. Evaluations use other seeds, so that they do not measure the images used for tuning.
@@ -148,8 +148,8 @@ def tune(
 ) -> tuple[list[Trial], dict[str, Any]]:
     """Tune the settings of a sampler for the lowest FID by successive halving.
 
-    Tuned are the temperature, the selection noise and the critic window. Guidance is tuned if the generator has a null
-    class, and quota and noise if the sampler uses an inline critic.
+    The temperature, the selection noise and the critic window are tuned. Guidance is tuned if the generator has a null
+    class. Quota and noise of re-masking are tuned if the sampler uses an inline critic.
 
     start: the settings of the first trial. The other trials keep its sampler and the settings that are not tuned.
     nfe: network evaluations per image. Each trial takes the number of steps that fits.
@@ -216,8 +216,8 @@ def trial_settings(
 def _place(settings: SamplingSettings, ranges: np.ndarray) -> np.ndarray:
     """Return the position of settings in the ranges, each coordinate in [0, 1].
 
-    The coordinates are end and fall of the temperature, logarithm of the noise, encoded critic window and, for the
-    inline critic, quota and noise of re-masking.
+    The coordinates are end and fall of the temperature, logarithm of the noise, and encoded critic window. For the
+    inline critic, quota and noise of re-masking follow.
     """
     hot, end = temperature_range(settings.temperature)
     noise = math.log(settings.selection_noise) if settings.selection_noise else -math.inf
@@ -234,7 +234,7 @@ def _place(settings: SamplingSettings, ranges: np.ndarray) -> np.ndarray:
 def write_tuning(
     folder: Path, pipe: TokenCriticPipeline, nfe: int, trials: Sequence[Trial], facts: Mapping[str, Any]
 ) -> Path:
-    """Write all trials and what they were evaluated with to the model folder.
+    """Write all trials and the facts of their evaluation to the model folder.
 
     trials, facts: as returned by `tune`.
     """

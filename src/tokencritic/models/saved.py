@@ -62,7 +62,7 @@ class SavedModel(nn.Module, Part, PyTorchModelHubMixin, license="apache-2.0", li
         config_file, file = (find_file(place, name, **hub_arguments) for name in (CONFIG, WEIGHTS))
         config, weights = _read_config(config_file, cls.Config), read_safetensors(file)
         for name, count in vars(config).items():
-            if name.endswith(_REPEATED) and count > len(weights):  # before thousands of layers are made for nothing
+            if name.endswith(_REPEATED) and count > len(weights):  # checked before thousands of layers are created
                 raise InputError(f"{config_file}: {name} is {count}; {file} has only {len(weights)} tensors")
         model = cls.without_weights(config)
         expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
@@ -84,7 +84,7 @@ class SavedModel(nn.Module, Part, PyTorchModelHubMixin, license="apache-2.0", li
 
 
 class _NoInitialization(TorchFunctionMode):
-    """A mode that skips `torch.nn.init`. On the meta device it has no effect, but makes torch import its compiler."""
+    """A mode that skips `torch.nn.init`. On the meta device, initialization only makes torch import its compiler."""
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -109,7 +109,7 @@ def write_model(folder: Path, config: Any, weights: Mapping[str, Tensor]) -> Non
 
 
 def find_file(place: str | Path, name: str, **hub_arguments: Any) -> Path:
-    """Return the file `name` of a folder, a bundled model or a Hub id, from which it is downloaded or cached.
+    """Return the file `name` of a folder, a bundled model or a Hub id. Files of a Hub id are downloaded and cached.
 
     A single request checks whether the Hub can be reached. `hf_hub_download` alone would retry for half a minute, and
     an unknown id is often a mistyped folder.

@@ -13,7 +13,7 @@ from tokencritic.errors import InputError, check_at_least
 from tokencritic.files import parse_json, reading, write_atomically
 from tokencritic.pictures.look import GROUND, INK, font, shorten
 
-NOTE = "token-critic"  # the key of the text in a PNG that says how its image was made
+NOTE = "token-critic"  # the key of the text in a PNG with the facts that determine its image
 _NAME_SIZE, _NAME_HEIGHT = 12, 20
 
 
@@ -55,12 +55,12 @@ def image_grid(
 
 
 def save(image: Image.Image, file: str | Path, facts: Mapping[str, Any] | None = None) -> None:
-    """Write an image as a PNG file atomically. facts: what decides the image, written into the file."""
+    """Write an image as a PNG file atomically. facts: the facts that determine the image, written into the file."""
     write_atomically(Path(file), lambda path: image.save(path, "PNG", pnginfo=png_note(facts)))
 
 
 def png_note(facts: Mapping[str, Any] | None) -> PngInfo | None:
-    """Return what decides an image as a text of its PNG file."""
+    """Return the facts that determine an image as a text of its PNG file."""
     if facts is None:
         return None
     note = PngInfo()
@@ -71,7 +71,7 @@ def png_note(facts: Mapping[str, Any] | None) -> PngInfo | None:
 def read_note(file: str | Path) -> dict[str, Any]:
     """Return the facts that `save` wrote into a PNG."""
     with reading(file, "a PNG"), Image.open(file, formats=("PNG",)) as image:
-        image.load()  # a text may stand behind the pixels
+        image.load()  # a text may follow the pixels in the file
         found = parse_json(file, str(image.info.get(NOTE, "null")))
     if not isinstance(found, dict):
         raise InputError(f"{file} says nothing of how it was made; expected a PNG of an image that token-critic wrote")

@@ -167,7 +167,11 @@ def _token_pixels(values: np.ndarray, grid: tuple[int, int], size: tuple[int, in
 
 
 def _row_panels(colours: np.ndarray, outlined: np.ndarray | None, size: tuple[int, int]) -> np.ndarray:
-    """A row of tokens in their colours (..., n, 3) uint8, some of them outlined (..., n) bool: (..., h, w, 3)."""
+    """Draw a row of tokens: (..., h, w, 3) uint8.
+
+    colours: (..., n, 3) uint8.
+    outlined: (..., n) bool, True for tokens with an outline; None for no outlines.
+    """
     owners, edges = _row_cells(colours.shape[-2], size)
     ground = np.broadcast_to(np.array(GROUND, np.uint8), (*colours.shape[:-2], 1, 3))
     panels = np.concatenate([colours, ground], axis=-2)[..., owners, :]
@@ -179,9 +183,9 @@ def _row_panels(colours: np.ndarray, outlined: np.ndarray | None, size: tuple[in
 
 @lru_cache
 def _row_cells(num_tokens: int, size: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
-    """Where a panel of this size shows a row of tokens: the token of each pixel, -1 for none; and whether it is a cell's edge.
+    """Return the token of each pixel, -1 for none, and whether the pixel is on the edge of a cell: (h, w) each.
 
-    The row has as few lines as leave each cell its least width, and narrower cells where the lines do not fit.
+    The row has the fewest lines whose cells are at least `_CELL` pixels wide. If these do not fit, cells are narrower.
     """
     height, width = size
     for least in range(_CELL, 0, -1):

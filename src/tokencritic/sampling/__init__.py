@@ -1,1 +1,4 @@
-"""Sampling: the loop, its scorers, and what is built on them. `settings.py` is importable without torch."""
+"""Sampling: the loop, its entry points, scorers, settings, traces and rejection.
+
+`settings.py` is importable without torch.
+"""

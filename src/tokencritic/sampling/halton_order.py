@@ -10,7 +10,7 @@ Grid = tuple[int, int]
 
 @lru_cache
 def halton_ranks_on(grid: Grid, device: torch.device) -> Tensor:
-    """The Halton ranks, (n,) int64. Kept, since each copy to a device would hold up its queue."""
+    """Return the Halton ranks (n,) int64 on a device. They are cached, because a copy stalls the device's queue."""
     return torch.tensor(halton_ranks(*grid), device=device)
 
 
@@ -27,7 +27,7 @@ def halton_ranks(height: int, width: int) -> tuple[int, ...]:
 
 
 def _place(index: int, base: int, size: int) -> int:
-    """Return the cell, of `size`, that contains the radical inverse of `index`. Integers keep it exact."""
+    """Return the cell, of `size`, that contains the radical inverse of `index`. Integer arithmetic keeps it exact."""
     mirrored, scale = 0, 1
     while index:
         index, digit = divmod(index, base)

@@ -69,7 +69,7 @@ class ModelSettings:
         elif chosen != usual:
             shared = {name: vars(self.defaults)[name] for name in _SHARED}
             changed = SamplingSettings(**shared | changes)
-            # A tuning is of images without rejection, so the other candidates do not count.
+            # Tuning samples images without rejection, so the other candidates do not count.
             image = dataclasses.replace(changed if "steps" in changes else self.defaults, candidates=1)
             found = self.tuned(chosen, image.nfe(self.num_tokens, self.has_critic))
             theirs = found.settings if found is not None else self.published
@@ -102,7 +102,7 @@ class ModelSettings:
     def for_sampler(self, sampler: str, spent: Spent | None = None) -> SamplingSettings:
         """Return the settings of a sampler without rejection: the defaults for the default sampler, else `at_nfe`.
 
-        spent: the budget of `at_nfe`, as in `fitted`. Its value is that of the defaults, rounded up in favour of the other.
+        spent: a budget other than NFE, as in `fitted`. The limit is the budget that the defaults spend, rounded up.
         """
         plain = self.changed(candidates=1)
         if sampler == plain.row(self.has_critic).name:

@@ -63,8 +63,8 @@ def sample_codes(logits: Tensor, uniforms: Tensor, temperature: float | Tensor =
 
     logits: (..., codebook_size).
     uniforms: (...) in (0, 1).
-    temperature: a number or a tensor like `uniforms`. 0 takes the most likely code. Of equal codes, a number takes the
-    first one, and a tensor any of them.
+    temperature: a number or a tensor like `uniforms`. 0 takes the most likely code. If several codes
+    are most likely, a number takes the first of them, and a tensor any of them.
     """
     if isinstance(temperature, Tensor):
         temperature = temperature[..., None].clamp(min=COLDEST)

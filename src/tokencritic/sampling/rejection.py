@@ -76,7 +76,7 @@ class ClassifierRanker:
         if logits.ndim != 2 or len(logits) != len(tokens) or logits.shape[1] <= int(labels.max()):
             expected = f"({len(tokens)}, classes), with more than {int(labels.max())} classes"
             raise InputError(f"the classifier returned logits of shape {tuple(logits.shape)}; expected {expected}")
-        # The logarithm ranks alike; in float64 it tells apart what float32 would round to a probability of 1.
+        # The logarithm gives the same ranking. In float64 it distinguishes probabilities that float32 would round to 1.
         return logits.cpu().double().log_softmax(dim=1).gather(1, labels.cpu()[:, None])[:, 0]
 
 

@@ -164,7 +164,7 @@ class InlineScorer(NamedScorer, name="inline"):
     The inline critic reads features of the generator evaluation that predicts the hidden tokens: it adds no NFE.
 
     critic: the inline critic.
-    quota: b in [0, 1]. With v visible of n free tokens, a step that hides k tokens re-masks round(b v k / n) of the v.
+    quota: b in [0, 1]. If v of n free tokens are visible, a step that hides k tokens re-masks round(b v k / n).
     remask_noise: the scale of the Gumbel noise on the inline critic's logits, 0 or more.
     confidence: ranks the sampled tokens.
     """

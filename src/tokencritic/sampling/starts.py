@@ -148,7 +148,10 @@ def _parts(generator: Any, scorer: Any) -> tuple[MaskedGenerator, Scorer]:
 
 
 def _start(tokens: Tensor, mask: Tensor, free: Tensor, labels: Tensor | None, seeds: Tensor, plan: Plan) -> Start:
-    """A start of the loop on the device of the tokens. labels: on the CPU, where looking for equal ones is free."""
+    """Return the start of the loop on the device of the tokens.
+
+    labels: on the CPU, so that the search for distinct labels does not wait for the device.
+    """
     if labels is None:
         return Start(tokens, mask, free, None, seeds, plan)
     each, which = labels.unique(return_inverse=True)
@@ -157,7 +160,7 @@ def _start(tokens: Tensor, mask: Tensor, free: Tensor, labels: Tensor | None, se
 
 
 def _checked_labels(generator: MaskedGenerator, labels: Labels) -> Tensor | None:
-    """One label per image, (b,) int64 on the CPU; None for a generator without classes."""
+    """Return one label per image, (b,) int64 on the CPU; None for a generator without classes."""
     if labels is None:
         if generator.num_classes:
             raise InputError("labels is None but the generator has classes; give one label per image")
@@ -174,7 +177,7 @@ def _checked_labels(generator: MaskedGenerator, labels: Labels) -> Tensor | None
 def _given(
     generator: MaskedGenerator, tokens: Tensor, labels: Labels, seeds: Seeds
 ) -> tuple[Tensor, Tensor | None, Tensor]:
-    """Complete tokens with their labels, these on the CPU, and seeds for resampling them."""
+    """Return complete tokens on the generator's device, their labels on the CPU, and seeds to resample them."""
     tokens, labels = as_integers("tokens", tokens), _checked_labels(generator, labels)
     if tokens.ndim != 2 or tokens.shape[1] != generator.num_tokens:
         raise InputError(f"tokens has shape {tuple(tokens.shape)}; expected (images, {generator.num_tokens})")

@@ -50,9 +50,9 @@ class Trace:
 
     @property
     def steps(self) -> list[TraceStep]:
-        """In order, with the images of all batches. Steps that the loop skips because nothing can change are left out.
+        """The recorded steps in order, with the images of all batches. Steps that the loop skips are not recorded.
 
-        Tensors stay on their device until they are asked for here, so that watching a run does not hold up its queue.
+        Tensors are copied to the CPU only on this access, so that recording does not stall the device's queue.
         """
         if len({len(batches) for batches in self._batches.values()}) > 1:
             raise InputError("the trace holds runs with different steps; use one trace for each")
@@ -63,7 +63,7 @@ class Trace:
         room = None if self.most_images is None else self.most_images - sum(len(batch.proposal) for batch in batches)
 
         def kept(values: Tensor) -> Tensor:
-            return values[:room].clone()  # so that the images left out do not stay in memory
+            return values[:room].clone()  # a view would keep the other images in memory
 
         scores = None if scores is None else kept(scores)
         batches.append(TraceStep(step.index, step.time, kept(proposal.tokens), kept(proposal.mask), scores, kept(mask)))

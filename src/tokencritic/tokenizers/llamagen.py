@@ -12,9 +12,9 @@ from tokencritic.tokenizers.vqgan import TamingConfig, TamingVQGAN, VQGANConfig
 
 @dataclass(frozen=True)
 class LlamaGenConfig(VQGANConfig):
-    """Sizes; the defaults are those of the published ImageNet model with 16 x 16 pixels a token.
+    """Sizes of LlamaGen's tokenizer. The defaults are the published ImageNet model with 16 x 16 pixels per token.
 
-    blocks, latent_width: as in `TamingConfig`. Attention is at the deepest level and in the middle.
+    blocks, latent_width: as in `TamingConfig`.
     """
 
     codebook_size: int = 16384
@@ -27,7 +27,10 @@ class LlamaGenConfig(VQGANConfig):
 
 
 class LlamaGenVQ(TamingVQGAN):
-    """LlamaGen's tokenizer. Inside, images lie in [-1, 1]. `image_size` changes no weight."""
+    """LlamaGen's tokenizer. Attention is at the deepest level and in the middle.
+
+    The networks work on images in [-1, 1]. The weights do not depend on `image_size`.
+    """
 
     Config = LlamaGenConfig
 

@@ -1,4 +1,7 @@
-"""MaskBit's tokenizer (Weber et al., 2024): convolutions, and the signs of the latents as code. There is no codebook."""
+"""MaskBit's tokenizer (Weber et al., 2024): a convolutional network whose codes are the signs of the latents.
+
+It has no codebook.
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -14,9 +17,10 @@ from tokencritic.tokenizers.vqgan import LevelsConfig, make_decoder, make_encode
 
 @dataclass(frozen=True)
 class MaskBitTokenizerConfig(LevelsConfig):
-    """Sizes; the defaults are those of the published tokenizer of 14 bits.
+    """Sizes of MaskBit's tokenizer. The defaults are the published tokenizer of 14 bits.
 
-    splits, bits_per_part: how the bits of a place are cut into tokens, as in `MaskBitConfig`.
+    splits: tokens per place, as in `MaskBitConfig`.
+    bits_per_part: bits of a token, as in `MaskBitConfig`.
     """
 
     splits: int = 2
@@ -28,7 +32,7 @@ class MaskBitTokenizerConfig(LevelsConfig):
 
     @property
     def bits(self) -> int:
-        """Of a place."""
+        """The number of bits of a place."""
         return self.splits * self.bits_per_part
 
     @property
@@ -37,7 +41,10 @@ class MaskBitTokenizerConfig(LevelsConfig):
 
 
 class BitQuantizer(nn.Module):
-    """Bit j of a place is 1 where its latent j is above 0. A token is one part of the bits; the lowest come first."""
+    """A quantizer by sign. Bit j of a place is 1 if latent j is above 0.
+
+    The bits of a place are split into tokens, the lowest bits first.
+    """
 
     def __init__(self, splits: int, bits_per_part: int) -> None:
         super().__init__()
@@ -45,20 +52,24 @@ class BitQuantizer(nn.Module):
 
     @torch.no_grad()
     def nearest(self, latents: Tensor) -> Tensor:
-        """(b, bits, h, w) -> (b, h * w * splits) int64."""
+        """Return the tokens of latents: (b, bits, h, w) -> (b, h * w * splits) int64."""
         parts = (latents > 0).permute(0, 2, 3, 1).unflatten(-1, (self.splits, self.bits_per_part))  # b h w splits bits
         return (parts.long() << torch.arange(self.bits_per_part, device=latents.device)).sum(-1).flatten(1)
 
     def look_up(self, tokens: Tensor, grid: tuple[int, int]) -> Tensor:
-        """(b, h * w * splits) int64 -> (b, bits, h, w) int64, -1 or +1. grid: of the tokens, (h, w * splits)."""
+        """Return the bits of tokens: (b, h * w * splits) int64 -> (b, bits, h, w) int64, -1 or +1.
+
+        grid: (h, w * splits) of the tokens.
+        """
         bits = part_bits(tokens, self.bits_per_part).unflatten(1, (grid[0], -1, self.splits))  # b h w splits bits
         return bits.flatten(3).permute(0, 3, 1, 2)
 
 
 class MaskBitTokenizer(Tokenizer):
-    """Images to the bits of places, cut into tokens, and back. `image_size` changes no weight.
+    """MaskBit's tokenizer. Each place of an image is encoded as `splits` tokens of `bits_per_part` bits.
 
-    A row of the token grid is a row of places with their parts side by side: (height, width * splits).
+    The parts of a place are side by side in the token grid (height, width * splits). The weights do not depend on
+    `image_size`.
     """
 
     Config = MaskBitTokenizerConfig
@@ -70,7 +81,7 @@ class MaskBitTokenizer(Tokenizer):
         self.num_tokens = side * side * config.splits
         self.encoder = make_encoder(config, config.bits, maskgit=True, strided=True)
         self.decoder = make_decoder(config, config.bits, maskgit=True)
-        quantizer: Any = BitQuantizer(config.splits, config.bits_per_part)  # no codebook is trained here
+        quantizer: Any = BitQuantizer(config.splits, config.bits_per_part)  # has no codebook to train
         self.quantizer = quantizer
 
     def to_latents(self, images: Tensor) -> Tensor:

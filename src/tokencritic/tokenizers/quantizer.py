@@ -5,7 +5,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-# Latents compared with all codes at a time, few enough for their distances to stay in the CPU cache.
+# The number of latents compared with all codes in parallel. Their distances stay in the CPU cache.
 _ROWS = 4096
 
 

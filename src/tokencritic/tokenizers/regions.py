@@ -24,7 +24,7 @@ def grid_of(tokenizer: ImageTokenizer) -> tuple[int, int]:
 
 
 def place_grid(tokenizer: ImageTokenizer) -> tuple[int, int]:
-    """Return the (height, width) of the places: squares of the image with one token each, or `splits` tokens side by side."""
+    """Return the (height, width) of the places. A place is a square of the image with `splits` tokens side by side."""
     rows, columns = grid_of(tokenizer)
     return rows, columns // tokenizer.splits
 

@@ -1,7 +1,8 @@
-"""TiTok (Yu et al., 2024): an image as a short row of tokens, without a grid.
+"""TiTok (Yu et al., 2024): a tokenizer that encodes an image as a short row of tokens without a grid.
 
-A vision transformer reads the patches together with N learned latents, which become the tokens. A second one turns the tokens
-into logits over the codes of MaskGIT's VQGAN, whose decoder makes pixels of the codes' mean under the softmax.
+A vision transformer reads the patches and N learned latents. The transformed latents are quantized to tokens. A second
+vision transformer maps the tokens to logits over the codes of MaskGIT's VQGAN. The decoder of the VQGAN reads the mean
+of the codes under the softmax.
 """
 
 from dataclasses import dataclass
@@ -24,10 +25,15 @@ HEAD_WIDTH = 64
 
 @dataclass(frozen=True)
 class TiTokConfig(VQGANConfig):
-    """Sizes; the defaults are those of TiTok-L-32. What `VQGANConfig` has are codebook, pixels and pixel decoder.
+    """Sizes of TiTok. The defaults are TiTok-L-32. A patch has `factor` pixels along each side.
 
-    num_tokens: of an image. encoder_width, encoder_layers, decoder_width, decoder_layers: of the vision transformers; the
-    pixels along each side of a patch are `factor`. pixel_codebook_size, pixel_code_width: of the VQGAN's codes.
+    The fields of `VQGANConfig` are the sizes of the images, the codebook and the pixel decoder.
+
+    num_tokens: N, tokens per image.
+    encoder_width, decoder_width: size of a vector in each vision transformer.
+    encoder_layers, decoder_layers: number of blocks of each vision transformer.
+    pixel_codebook_size: number of codes of the VQGAN.
+    pixel_code_width: dimension of a code of the VQGAN.
     """
 
     codebook_size: int = 4096
@@ -55,7 +61,7 @@ class TiTokConfig(VQGANConfig):
 
     @property
     def side(self) -> int:
-        """Patches along each side of the image."""
+        """The number of patches along each side of the image."""
         return self.image_size // self.factor
 
 
@@ -63,7 +69,10 @@ L32 = TiTokConfig()
 
 
 class TiTok(SavedModel, ImageTokenizer):
-    """Images (b, c, h, w) in [0, 1] to tokens (b, n) and back. The codes have length 1; latents are compared by direction."""
+    """A tokenizer between images (b, c, h, w) in [0, 1] and tokens (b, n).
+
+    The codes have length 1. Latents are normalized before they are compared with the codes.
+    """
 
     Config = TiTokConfig
     grid = None
@@ -95,7 +104,7 @@ class TiTok(SavedModel, ImageTokenizer):
         return in_slices(self.to_images, tokens, self.image_size).clamp_(0, 1)
 
     def to_images(self, tokens: Tensor) -> Tensor:
-        """(b, n) int64 -> (b, c, h, w), about [0, 1] but not clamped."""
+        """Decode tokens: (b, n) int64 -> (b, c, h, w) in about [0, 1], not clamped."""
         # fmt: off
         codes = F.embedding(tokens, self.quantizer.codebook)                          # b n d
         pixels = self.decoder(codes).softmax(-1) @ self.pixel_codebook                # b gg e
@@ -104,7 +113,10 @@ class TiTok(SavedModel, ImageTokenizer):
 
 
 class VisionTransformer(nn.Module):
-    """Pre-norm blocks between two norms, over a class token, the g x g places of the image and the N latents."""
+    """A transformer of pre-norm blocks between two norms.
+
+    The sequence consists of a class token, the g x g places of the image and the N latents.
+    """
 
     def __init__(self, config: TiTokConfig, width: int, layers: int) -> None:
         super().__init__()
@@ -116,7 +128,7 @@ class VisionTransformer(nn.Module):
         self.blocks = nn.ModuleList(Block(block, exact_gelu=True, epsilon=_EPSILON) for _ in range(layers))
 
     def transformed(self, x: Tensor, wanted: range) -> Tensor:
-        """x: (b, s, d) -> the vectors of the wanted places in the sequence, (b, k, d)."""
+        """Return the vectors at the wanted positions of the sequence: (b, s, d) -> (b, k, d)."""
         x = self.norm_in(x)
         for block in self.blocks[:-1]:
             x = block(x)
@@ -125,14 +137,14 @@ class VisionTransformer(nn.Module):
 
 
 class Encoder(VisionTransformer):
-    """Images (b, c, h, w) -> latents (b, d, n)."""
+    """The encoder: images (b, c, h, w) -> latents (b, d, n)."""
 
     def __init__(self, config: TiTokConfig) -> None:
         width = config.encoder_width
         super().__init__(config, width, config.encoder_layers)
         self.num_tokens = config.num_tokens
         self.patches = nn.Conv2d(config.channels, width, config.factor, config.factor)
-        # The class token and the latents with their positions; of the patches the positions alone.
+        # The class token and the latents include their positions. Patches only have positions here.
         self.sequence = nn.Parameter(0.02 * torch.randn(1 + self.places + config.num_tokens, width))
         self.to_code = nn.Conv1d(width, config.code_width, 1)
 
@@ -142,18 +154,18 @@ class Encoder(VisionTransformer):
         x = F.pad(x, (0, 0, 1, self.num_tokens)) + self.sequence                      # b 1+gg+n w
         x = self.transformed(x, range(1 + self.places, x.shape[1]))                   # b n w
         # fmt: on
-        # The published weights were trained with this reshape, which is no transpose: it mixes tokens and channels.
+        # The published weights were trained with this reshape. It is not a transpose and mixes tokens and channels.
         return self.to_code(x.reshape(len(x), -1, self.num_tokens))
 
 
 class Decoder(VisionTransformer):
-    """Codes (b, n, d) -> logits over the VQGAN's codes at each place of the image (b, gg, pixel_codebook_size)."""
+    """The decoder: codes (b, n, d) -> logits over the VQGAN's codes at each place (b, gg, pixel_codebook_size)."""
 
     def __init__(self, config: TiTokConfig) -> None:
         width = config.decoder_width
         super().__init__(config, width, config.decoder_layers)
         self.from_code = nn.Linear(config.code_width, width)
-        # The class token and the mask token, each with its position.
+        # The class token, and the mask token at each place, with their positions.
         self.sequence = nn.Parameter(0.02 * torch.randn(1 + self.places, width))
         self.positions = nn.Parameter(0.02 * torch.randn(config.num_tokens, width))
         layers = nn.Linear(width, 2 * width), nn.Tanh(), nn.Linear(2 * width, config.pixel_codebook_size)

@@ -13,7 +13,7 @@ from tokencritic.errors import InputError, as_integers, check_range, is_readable
 from tokencritic.models.saved import SavedModel
 from tokencritic.tokenizers.quantizer import Quantizer
 
-PIXELS = 2**20  # of the images that are encoded or decoded at a time: four of 512 x 512
+PIXELS = 2**20  # maximum number of pixels encoded or decoded in parallel: four images of 512 x 512
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Tokenizer(SavedModel, ImageTokenizer):
 
     @torch.no_grad()
     def encode(self, images: Tensor) -> Tensor:
-        """(b, c, h, w) float in [0, 1] -> (b, n) int64."""
+        """Encode images to tokens: (b, c, h, w) float in [0, 1] -> (b, n) int64."""
         images = checked_images(self, images)
         if len(images) == 0:
             return torch.zeros(0, self.num_tokens, dtype=torch.int64, device=images.device)
@@ -76,7 +76,7 @@ class Tokenizer(SavedModel, ImageTokenizer):
 
     @torch.no_grad()
     def decode(self, tokens: Tensor) -> Tensor:
-        """(b, n) int64, codes -> (b, c, h, w) float in [0, 1]."""
+        """Decode tokens to images: (b, n) int64, codes only -> (b, c, h, w) float in [0, 1]."""
         tokens = checked_tokens(self, tokens)
         if len(tokens) == 0:
             shape = (0, self.channels, self.image_size, self.image_size)
@@ -98,13 +98,16 @@ class Tokenizer(SavedModel, ImageTokenizer):
 def in_slices(network: Callable[[Tensor], Tensor], batch: Tensor, image_size: int) -> Tensor:
     """Apply a network to a batch in slices of at most `PIXELS` pixels, and at least one image, to bound the memory.
 
-    The results are those of the whole batch, as the network treats each image alone.
+    The network must process each image independently, so that the slices do not change the result.
     """
     return torch.cat([network(part) for part in batch.split(max(1, PIXELS // image_size**2))])
 
 
 def checked_images(tokenizer: ImageTokenizer, images: Tensor) -> Tensor:
-    """Images (b, c, h, w) in the tokenizer's precision; raises InputError unless they are floats in [0, 1] of its size."""
+    """Return images (b, c, h, w) in the tokenizer's precision.
+
+    Raises InputError unless they are floats in [0, 1] of the tokenizer's size.
+    """
     expected = (tokenizer.channels, tokenizer.image_size, tokenizer.image_size)
     if images.ndim != 4 or images.shape[1:] != expected:
         right = f"(images, {', '.join(map(str, expected))})"
@@ -119,7 +122,7 @@ def checked_images(tokenizer: ImageTokenizer, images: Tensor) -> Tensor:
 
 
 def checked_tokens(tokenizer: ImageTokenizer, tokens: Tensor) -> Tensor:
-    """Tokens (b, n) as int64; raises InputError unless they are codes of the tokenizer, as many as its images have."""
+    """Return tokens (b, n) as int64. Raises InputError unless they are codes of the tokenizer, n per image."""
     if tokens.ndim != 2 or tokens.shape[1] != tokenizer.num_tokens:
         raise InputError(f"tokens has shape {tuple(tokens.shape)}; expected (images, {tokenizer.num_tokens})")
     tokens = as_integers("tokens", tokens)

@@ -1,7 +1,8 @@
 """Convolutional tokenizers: the paper's, MaskGIT's VQGAN, and the VQGAN of taming-transformers (Esser et al., 2021).
 
-Both are chains of the same layers, under the names that the published torch weights have. MaskGIT's has no attention and one
-quirk: where a residual block changes the number of channels, its shortcut is a 1x1 convolution of the block's *output*.
+Both VQGANs are chains of the same layers, which have the names of the published torch weights. MaskGIT's VQGAN has no
+attention. If one of its residual blocks changes the number of channels, the shortcut is a 1x1 convolution of the
+block's *output*.
 """
 
 from dataclasses import dataclass
@@ -22,9 +23,11 @@ _EPSILON = 1e-6
 class LevelsConfig:
     """Sizes of a convolutional encoder and of its mirror image, the decoder.
 
-    image_size: pixels along each side. channels: 3 for colour, 1 for grey. filters: channels of the network at full resolution.
-    multipliers: of `filters`, one per level, each level but the last at twice the resolution of the next. blocks: residual
-    blocks at each level and in the middle.
+    image_size: pixels along each side.
+    channels: 3 for colour, 1 for grey.
+    filters: channels of the network at full resolution.
+    multipliers: factors of `filters`, one per level. Each level has half the resolution of the one before.
+    blocks: residual blocks at each level and in the middle.
     """
 
     image_size: int = 256
@@ -43,20 +46,21 @@ class LevelsConfig:
 
     @property
     def factor(self) -> int:
-        """Pixels along each side of one token."""
+        """The number of pixels along each side of one token."""
         return 2 ** (len(self.multipliers) - 1)
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """Channels at each level, the full resolution first."""
+        """The channels of each level, the full resolution first."""
         return tuple(self.filters * multiplier for multiplier in self.multipliers)
 
 
 @dataclass(frozen=True)
 class VQGANConfig(LevelsConfig):
-    """Sizes; the defaults are the paper's for 256 x 256 images.
+    """Sizes of a VQGAN. The defaults are the paper's for 256 x 256 images.
 
-    codebook_size: how many codes there are. code_width: numbers in one code.
+    codebook_size: number of codes.
+    code_width: dimension of a code.
     """
 
     codebook_size: int = 1024
@@ -72,7 +76,7 @@ PAPER_512 = VQGANConfig(image_size=512)
 
 
 class VQGAN(Tokenizer):
-    """MaskGIT's VQGAN. The network is fully convolutional: `image_size` changes no weight."""
+    """MaskGIT's VQGAN. It is fully convolutional, so the weights do not depend on `image_size`."""
 
     Config = VQGANConfig
 
@@ -91,11 +95,11 @@ class VQGAN(Tokenizer):
 
 @dataclass(frozen=True)
 class TamingConfig(VQGANConfig):
-    """Sizes; the defaults are those of the published ImageNet model with 1024 codes.
+    """Sizes of taming-transformers' VQGAN. The defaults are the published ImageNet model with 1024 codes.
 
-    blocks: residual blocks at each level of the encoder; the decoder has one more. attention: the levels, 0 the finest, with an
-    attention block after each residual block; the middle always has one. latent_width: channels between the networks and
-    the codebook's convolutions.
+    blocks: residual blocks at each level of the encoder; the decoder has one more.
+    attention: the levels, 0 the finest, with an attention block after each residual block; the middle always has one.
+    latent_width: channels between the networks and the codebook's convolutions.
     """
 
     attention: tuple[int, ...] = (4,)
@@ -110,7 +114,7 @@ class TamingConfig(VQGANConfig):
 
 
 class TamingVQGAN(Tokenizer):
-    """taming-transformers' VQGAN. Inside, images lie in [-1, 1]. `image_size` changes no weight."""
+    """taming-transformers' VQGAN. The networks work on images in [-1, 1]. The weights do not depend on `image_size`."""
 
     Config = TamingConfig
 
@@ -130,7 +134,7 @@ class TamingVQGAN(Tokenizer):
 
 
 class Chain(nn.Module):
-    """Layers under dotted names, which run one after the other in the channels-last memory format."""
+    """A sequence of layers with dotted names, in the channels-last memory format."""
 
     def __init__(self, layers: dict[str, nn.Module]) -> None:
         super().__init__()
@@ -152,7 +156,7 @@ class Chain(nn.Module):
 
 
 class NormSwish(nn.GroupNorm):
-    """GroupNorm, then x sigmoid(x), which without gradients overwrites x."""
+    """GroupNorm followed by swish, x sigmoid(x). Without gradients, swish works in place."""
 
     def __init__(self, width: int) -> None:
         super().__init__(GROUPS, width, eps=_EPSILON)
@@ -162,7 +166,10 @@ class NormSwish(nn.GroupNorm):
 
 
 class ResidualBlock(nn.Module):
-    """Two 3x3 convolutions, each after GroupNorm and swish, on top of the input. maskgit: without bias, and with the quirk."""
+    """A residual block of two 3x3 convolutions, each after GroupNorm and swish.
+
+    maskgit: the convolutions have no bias, and the shortcut is a convolution of the block's output.
+    """
 
     def __init__(self, width: int, new_width: int, maskgit: bool) -> None:
         super().__init__()
@@ -182,7 +189,7 @@ class ResidualBlock(nn.Module):
 
 
 class Attention(nn.Module):
-    """Self-attention of all places with one head, on top of the input."""
+    """A residual block of self-attention over all places with one head."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -202,7 +209,10 @@ class Attention(nn.Module):
 def make_encoder(
     config: LevelsConfig, latent_width: int, attention: tuple[int, ...] = (), *, maskgit: bool, strided: bool
 ) -> Chain:
-    """Images (b, c, h, w) -> latents (b, latent_width, gh, gw). strided: by convolutions of stride 2, not by means."""
+    """Make an encoder: images (b, c, h, w) -> latents (b, latent_width, gh, gw).
+
+    strided: downsample with convolutions of stride 2 instead of average pooling.
+    """
     layers: dict[str, nn.Module] = {}
     layers["conv_in"] = nn.Conv2d(config.channels, config.filters, 3, padding=1, bias=not maskgit)
     width = config.filters
@@ -213,7 +223,7 @@ def make_encoder(
             break
         if not strided:
             layers[f"down.{i}.pool"] = nn.AvgPool2d(2)
-        else:  # padded below and on the right alone
+        else:  # padded only at the bottom and the right
             layers[f"down.{i}.pad"] = nn.ZeroPad2d((0, 1, 0, 1))
             layers[f"down.{i}.downsample.conv"] = nn.Conv2d(width, width, 3, stride=2)
     layers |= _middle(config, maskgit)
@@ -224,7 +234,10 @@ def make_encoder(
 
 
 def make_decoder(config: LevelsConfig, latent_width: int, attention: tuple[int, ...] = (), *, maskgit: bool) -> Chain:
-    """Latents (b, latent_width, gh, gw) -> images (b, c, h, w). Levels are numbered from the finest and run backwards."""
+    """Make a decoder: latents (b, latent_width, gh, gw) -> images (b, c, h, w).
+
+    Levels are numbered from the finest and run in reverse order.
+    """
     width = config.widths[-1]
     layers: dict[str, nn.Module] = {"conv_in": nn.Conv2d(latent_width, width, 3, padding=1)}
     layers |= _middle(config, maskgit)
@@ -242,7 +255,7 @@ def make_decoder(config: LevelsConfig, latent_width: int, attention: tuple[int, 
 
 
 def _level(name: str, width: int, new_width: int, count: int, attention: bool, maskgit: bool) -> dict[str, nn.Module]:
-    """Residual blocks, each followed by attention where the level has it."""
+    """Make the residual blocks of a level, each followed by attention if the level has attention."""
     layers: dict[str, nn.Module] = {}
     for i in range(count):
         layers[f"{name}.block.{i}"] = ResidualBlock(new_width if i else width, new_width, maskgit)
@@ -252,7 +265,7 @@ def _level(name: str, width: int, new_width: int, count: int, attention: bool, m
 
 
 def _middle(config: LevelsConfig, maskgit: bool) -> dict[str, nn.Module]:
-    """MaskGIT's as many residual blocks as a level has, taming-transformers' two with attention between them."""
+    """Make the middle: `blocks` residual blocks for MaskGIT, else two residual blocks with attention between them."""
     width = config.widths[-1]
     if maskgit:
         return {f"mid.{i}": ResidualBlock(width, width, maskgit) for i in range(config.blocks)}

@@ -96,7 +96,7 @@ def _saved_bytes(task: Task, settings: TrainingSettings, examples: int) -> int:
     trunk = next((module for module in task.model.modules() if isinstance(module, Trunk)), None)
     if trunk is None:
         return _saved(task, settings, examples, [])[0]
-    # A frozen generator keeps nothing at any depth, so it is shortened too.
+    # A frozen generator saves nothing for the backward pass, so it is shortened too.
     trunks = [module for part in task.parts for module in part.modules() if isinstance(module, Trunk)]
 
     def measured(layers: int) -> list[int]:
@@ -147,7 +147,7 @@ def _saved(task: Task, settings: TrainingSettings, examples: int, blocks: list[n
     for hook in hooks:
         hook.remove()
     sizes = [sum(storage.nbytes() for storage in some.values()) for some in (kept | inside, kept | entered, inside)]
-    del loss  # until here it keeps the memory of the storages
+    del loss  # the loss keeps the storages in memory while they are measured
     return sizes
 
 

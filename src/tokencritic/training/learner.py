@@ -112,7 +112,7 @@ class Learner:
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        """A context in which the network has the averaged weights, in evaluation mode and without gradients."""
+        """Return a context in which the network has the averaged weights, in evaluation mode and without gradients."""
         kept = [value.clone() for value in self._own]
         torch._foreach_copy_(self._own, self._average)  # pyright: ignore[reportPrivateImportUsage]
         with torch.no_grad(), self._precision():

@@ -28,7 +28,7 @@ from tokencritic.training.settings import OptimizerSettings, TrainingSettings
 from tokencritic.training.task import Task
 
 _MOST_VALIDATED = 512  # the maximum number of held-out examples; every rank evaluates all of them
-_FIRST_STEPS = 10  # the steps whose mean loss decides what an exploding loss is
+_FIRST_STEPS = 10  # the steps whose mean loss defines an exploding loss
 
 
 def train(
@@ -116,11 +116,11 @@ class _Run:
                 self._validate_and_save()
 
     def _steps(self) -> range:
-        """The steps that are left; more than enough if the run ends by the clock."""
+        """Return the remaining steps; more than enough for a run with a time budget."""
         return range(self.step, self.step + TRAINING_STEPS if self.timed else math.ceil(self.total))
 
     def _parts(self) -> Iterator[tuple[Tensor, int]]:
-        """The rows and the step of each call of the task's loss on this rank."""
+        """Return the rows and the step of each call of the task's loss on this rank."""
         return ((part, step) for step in self._steps() for part in self.learner.parts(self._rows(step)))
 
     def end(self, ended: bool) -> None:
@@ -205,7 +205,7 @@ class _Run:
 
 @contextmanager
 def _asked_to_stop() -> Iterator[list[int]]:
-    """A context with a list that is empty until SIGTERM or Ctrl-C is received. Only works in the main thread."""
+    """Return a context with a list that is empty until SIGTERM or Ctrl-C is received. Only works in the main thread."""
     asked: list[int] = []
     numbers = (signal.SIGTERM, signal.SIGINT) if threading.current_thread() is threading.main_thread() else ()
     before = {number: signal.signal(number, lambda got, _: asked.append(got)) for number in numbers}

@@ -131,8 +131,8 @@ def critic_loss(
     For a ratio-conditioned critic, log((n - k) / k) is added to the logits of an image with k of n tokens hidden. The
     returned logits include this offset. The critic then only learns which tokens were hidden, not how many.
 
-    A critic that reads the mask gets a mask that hides these k tokens and a random number of others, like the mask
-    before a sampling step. The mask itself would reveal the targets.
+    A critic that reads the mask gets another mask, like the one before a sampling step. It hides these k tokens and a
+    random number of others. The training mask itself would reveal the targets.
     """
     if target not in ("masked", "changed"):
         raise InputError(f"target is {target!r}; choose masked or changed")
@@ -167,7 +167,7 @@ def inline_critic_loss(
     temperature: Temperature = 1.0,
     fills: int = 1,
 ) -> InlineCriticLoss:
-    """Compute the inline critic's loss: which visible tokens of a partly hidden image are originals?
+    """Compute the inline critic's loss: predict which visible tokens of a partly hidden image are originals.
 
     1. Hide random tokens as in Algorithm 1, and let the frozen generator fill them in.
     2. Repeat this `fills` - 1 times with a shrinking subset of the same tokens, as a sampler does.

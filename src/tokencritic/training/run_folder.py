@@ -172,7 +172,7 @@ class RunFolder:
 
     @contextmanager
     def claimed(self) -> Iterator[None]:
-        """A context in which the folder is locked for this run. Raises InputError if another run has locked it."""
+        """Return a context that locks the folder for this run. Raises InputError if another run has locked it."""
         with ExitStack() as stack:
 
             def lock() -> None:

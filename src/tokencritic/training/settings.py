@@ -140,7 +140,7 @@ class Preset:
 
 
 def check_config(file: str, preset: Preset) -> None:
-    """Raise InputError unless a file of settings is a small YAML mapping, with a mapping for each part of the preset."""
+    """Raise InputError unless a file of settings is a small YAML mapping with a mapping for each part of a preset."""
     values = read_yaml(file)
     for name, value in values.items():
         if value == {} and name not in vars(preset):  # which the parser takes for a part without settings

@@ -18,7 +18,8 @@ class Loss(NamedTuple):
 
     values: unreduced, any shape. The loop takes the mean over all ranks and accumulated parts.
     numbers: values for the log by name, scalar or unreduced. The loop takes their means.
-    counted: bool, of the shape of the values, True at those of the mean; the others must be 0. None is all.
+    counted: bool, of the shape of the values, True where a value counts in the mean. The other values must be 0. None
+    counts all values.
     """
 
     values: Tensor
@@ -47,7 +48,10 @@ class Task(ABC):
     name: str
 
     def __init__(self, model: Any, num_rows: int, objective: Any, seed: int, *others: Any) -> None:
-        """others: other objects that a step needs. Torch modules among them are moved with the model."""
+        """Initialize the task.
+
+        others: other objects that a step needs. Torch modules among them are moved with the model.
+        """
         self.model, self.objective, self.seed = model, objective, seed
         self.num_rows = self.num_images = num_rows
         self.parts = [part for part in (model, *others) if isinstance(part, nn.Module)]
@@ -67,7 +71,7 @@ class Task(ABC):
         """
 
     def reading_ahead(self, parts: Iterable[tuple[Tensor, int]], images: int) -> AbstractContextManager[None]:
-        """Return a context of training, in which data may be read before `loss` asks for it.
+        """Return a context for training, in which the task may read data before `loss` needs it.
 
         parts: rows (b,) and step of each call of `loss` in training, in their order.
         images: the number of rows of all parts.
@@ -75,7 +79,7 @@ class Task(ABC):
         return nullcontext()
 
     def after_step(self, step: int, progress: float) -> None:  # noqa: B027 - most tasks have nothing to update
-        """Update what the optimizer does not, such as a codebook.
+        """Update state that the optimizer does not update, such as a codebook.
 
         progress: the share of the run that is done, in [0, 1].
         """
@@ -97,7 +101,7 @@ class Task(ABC):
         return {}
 
     def facts(self) -> dict[str, Any]:
-        """Return what must not change when a run is resumed, as JSON values by name. Subclasses add the data set."""
+        """Return the JSON values that must not change when a run is resumed, by name. Subclasses add the data set."""
         return {"config": asdict(self.model.config), "objective": asdict(self.objective), "seed": self.seed}
 
     def state_dict(self) -> dict[str, Tensor]:

@@ -105,7 +105,7 @@ class TokenTask(Task):
 
     @torch.no_grad()
     def pictures(self, network: nn.Module) -> dict[str, Image.Image]:
-        """Return a grid of samples with the seeds 0, 1, ... Each column has one class; the classes are evenly spaced."""
+        """Return a grid of samples with the seeds 0, 1, ... Each column has one class. Classes are evenly spaced."""
         if self.tokenizer is None:
             return {}
         classes = self.model.num_classes
@@ -162,7 +162,7 @@ class GeneratorTask(TokenTask):
 class FillingsTask(TokenTask):
     """The base class of tasks that train a model to detect tokens that a frozen generator filled in.
 
-    generator: a `MaskedGenerator` or what `as_generator` accepts. It is frozen and not saved.
+    generator: a `MaskedGenerator`, or a callable that `as_generator` accepts. It is frozen and not saved.
     The other arguments are those of `TokenTask`.
     """
 
