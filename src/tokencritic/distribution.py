@@ -56,7 +56,7 @@ class Ranks:
             dist.all_reduce(tensor)
         return tensor
 
-    def told_by_first(self, work: Callable[[], T]) -> T:
+    def from_first(self, work: Callable[[], T]) -> T:
         """Run `work` on the first rank, and return its result on all ranks.
 
         An InputError is raised on all ranks, so that no rank keeps waiting.

@@ -96,7 +96,7 @@ def run(out: Path, source=None, tokenizer=None, **changes) -> TokenArrays:
 class Threads(Ranks):
     """Ranks that are threads of this process."""
 
-    def told_by_first(self, work):
+    def from_first(self, work):
         if self.first:
             BOARD["answer"] = attempt(work)
         self.wait()

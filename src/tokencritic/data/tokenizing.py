@@ -74,8 +74,8 @@ class TokenizeJob:
         on_start: called once the folder is checked, if work is left.
         """
         with ExitStack() as stack:
-            ranks.told_by_first(lambda: stack.enter_context(self._claimed()))
-            if ranks.told_by_first(self._prepare):
+            ranks.from_first(lambda: stack.enter_context(self._claimed()))
+            if ranks.from_first(self._prepare):
                 on_start()
                 mine = ranks.share(len(self.chunks))
                 missing = [number for number in mine if not read_sealed(self._file(number))]
@@ -84,7 +84,7 @@ class TokenizeJob:
                 with Progress(total, "tokenizing", "images", done=total - left, shown=shown) as progressing:
                     self._make(missing, progressing)
                 ranks.wait()
-                ranks.told_by_first(self._join)
+                ranks.from_first(self._join)
         return TokenArrays.open(self.out)
 
     @cached_property

@@ -88,7 +88,7 @@ def measure_reference(reference: Unmeasured, features: Features, cache: Path, ra
     if gaussian is None:
         assert images is not None
         found = extract(images, features, cache, ranks, "reference")
-        fitted = ranks.told_by_first(lambda: _fit(found, cache))
+        fitted = ranks.from_first(lambda: _fit(found, cache))
         return Reference(fitted, found, images.facts | {"name": path.name})
     if features.name != "inception-v3":
         raise InputError(f"{path} has statistics of inception-v3; it cannot be used with {features.name}")

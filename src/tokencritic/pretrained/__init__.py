@@ -1,7 +1,7 @@
-"""Bundled models: the folders beside this file, each known by its bare name wherever a model is asked for.
+"""Bundled models: the folders beside this file. Every command accepts their names in place of a model folder.
 
-A model folder may bring what it was made with: `tokens.npz`, its tokenized training images, and `reference.npz`, images to
-measure against (`token-critic pack` puts them there). These do: no data set and no network is needed to use them.
+A model folder may include `tokens.npz`, its tokenized training images, and `reference.npz`, the reference images of
+evaluation. `token-critic pack` writes both files. Bundled models have them, so they need no data set and no network.
 """
 
 from difflib import get_close_matches
@@ -14,12 +14,12 @@ _HERE = Path(__file__).parent
 
 
 def names() -> list[str]:
-    """The names of the bundled models."""
+    """Return the names of the bundled models."""
     return sorted(file.parent.name for file in _HERE.glob("*/pipeline.json"))
 
 
 def check_name(model: str | Path) -> None:
-    """Raise InputError for a name that is almost that of a bundled model, before it is looked for on the Hub."""
+    """Raise InputError for a misspelled name of a bundled model. Otherwise it would be looked up on the Hub."""
     if isinstance(model, Path) or "/" in model or model in names() or Path(model).exists():
         return
     if close := get_close_matches(model.lower().replace("_", "-"), names(), 1, 0.7):
@@ -27,7 +27,7 @@ def check_name(model: str | Path) -> None:
 
 
 def check_model(model: str) -> None:
-    """Raise InputError for what cannot be a model, as far as its name and `pipeline.json` tell. Needs no torch."""
+    """Raise InputError if the name or `pipeline.json` shows that this is not a model. Does not import torch."""
     check_name(model)
     place = Path(place_of(model))
     if not place.exists():
@@ -40,8 +40,8 @@ def check_model(model: str) -> None:
 
 
 def place_of(model: str | Path) -> str | Path:
-    """The folder of a bundled model, if this is its bare name; else the argument itself.
+    """Return the folder of a bundled model if this is its name, else the argument itself.
 
-    A folder of the same name is `./fashion-mnist`: what a name means does not depend on where a command is run.
+    A local folder of the same name is `./fashion-mnist`. The meaning of a name does not depend on the current folder.
     """
     return _HERE / model if isinstance(model, str) and model in names() else model

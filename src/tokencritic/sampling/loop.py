@@ -100,7 +100,7 @@ def run_loop(
 
 
 def _no_distribution(logits: Tensor) -> Tensor:
-    """Return whether any token has a logit of NaN or +inf, or only logits of -inf, as a scalar on the logits' device."""
+    """Return a scalar on the logits' device: whether a token has a logit of NaN or +inf, or only logits of -inf."""
     return ~logits.amax(-1).isfinite().all()
 
 

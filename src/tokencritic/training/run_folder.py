@@ -183,7 +183,7 @@ class RunFolder:
                 except BlockingIOError as error:
                     raise InputError(f"{self.path} is in use by another run; choose another folder") from error
 
-            self.ranks.told_by_first(lock)
+            self.ranks.from_first(lock)
             yield
 
     def restore(self, state: dict[str, Tensor], settings_text: str | None) -> dict[str, Any]:
@@ -192,7 +192,7 @@ class RunFolder:
         The notes of a new run have step 0. Lines that an interrupted run logged after its last checkpoint are removed,
         because their steps are repeated.
         """
-        found = self.ranks.told_by_first(lambda: newest_checkpoint(self.path))
+        found = self.ranks.from_first(lambda: newest_checkpoint(self.path))
         if found is not None:
             for name, now in self.facts.items():
                 if (there := found["facts"].get(name)) != now:
@@ -252,7 +252,7 @@ class RunFolder:
             own = {"facts": self.facts, "log_size": self._log.stat().st_size}
             write_checkpoint(self.path, state, notes | own, self._keep_every)
 
-        self.ranks.told_by_first(write)
+        self.ranks.from_first(write)
 
     def close(self, what: str) -> None:
         """Close the logs and print how the run ended."""
@@ -263,7 +263,7 @@ class RunFolder:
 
     def refuse(self, step: int, loss: float, norm: float, rows: list[int]) -> None:
         """Raise InputError for a loss that is not finite or explodes, after writing its batch to `stopped.json`."""
-        found = self.ranks.told_by_first(lambda: newest_checkpoint(self.path))
+        found = self.ranks.from_first(lambda: newest_checkpoint(self.path))
         last = f"the last checkpoint is of step {found['step']}" if found else "there is no checkpoint yet"
         file, seen = self.path / "stopped.json", {"step": step, "loss": str(loss), "norm": str(norm), "rows": rows}
         if self.ranks.first:
