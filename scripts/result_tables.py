@@ -121,7 +121,7 @@ TABLES = {
     "control_27": by_cost("27", "36", rows=SAMPLERS[:3], group="NFE limit"),
     "refinement": Table({"": ("refined", "refined_at_random")}, REFINED, (*SPENT, "fid", "/confidence", *QUALITY)),
     "main_refinement": by_features("main_steps", rows=REFINED),
-    "undertrained": undertrained("2", "10", "bundled"),
+    "undertrained": undertrained("2", "10", "60", "bundled"),
     "rejection": Table({"": ("rejection",)}, None, (*SPENT, "fid", "is", *QUALITY)),
     "main_rejection": Table(
         {

@@ -70,7 +70,7 @@ def test_the_commands_of_a_recipe_are_understood(run, recipe):
 
 def test_what_the_pages_need_is_what_the_recipe_writes(run, tmp_path):
     run("recipes/fashion_mnist/measure", "out")
-    for minutes in ("2", "10", "bundled"):
+    for minutes in ("2", "10", "60", "bundled"):
         run("recipes/fashion_mnist/undertrained", f"out/{minutes}", minutes)
     written = {file.stem for file in (tmp_path / "docs/results/fashion_mnist").glob("*.json")}
     assert {file for table in TABLES.values() for file in table.files} <= written
