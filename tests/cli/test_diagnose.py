@@ -104,6 +104,13 @@ def test_one_sampler_and_all_rows(model, tokens, tmp_path):
     assert found["sampling"]["critic"]["images"] == 300
 
 
+def test_the_paper_s_settings_are_those_of_the_critic_alone(model, tokens, tmp_path):
+    assert run(model, "--data", tokens, "--paper", "--num", 4, "--held_out", 0.1, "--out", tmp_path) == 0
+    found = json.loads((tmp_path / "diagnosis.json").read_text())["sampling"]
+    assert {name: one["settings"]["sampler"] for name, one in found.items()} == {"critic": "critic"}
+    assert found["critic"]["settings"]["noise_kind"] == "uniform"
+
+
 def test_a_model_that_brings_its_tokens_needs_no_data(pipe, tokens, tmp_path):
     pipe.save_pretrained(tmp_path / "model")
     TokenArrays.open(tokens).pack(tmp_path / "model/tokens.npz")

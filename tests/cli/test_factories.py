@@ -10,6 +10,7 @@ from PIL import Image
 
 from tokencritic.cli.factories import is_factory
 from tokencritic.cli.main import main
+from tokencritic.pictures.grids import read_note
 
 OWN = '''
 import torch
@@ -157,6 +158,8 @@ def test_an_image_is_made_again_only_if_its_code_is_named(run, tmp_path, capsys)
     file = tmp_path / "first/000005.png"
     assert call("sample", own, "--like", file, "--out", tmp_path / "again") == 0
     assert (tmp_path / "again/000005.png").read_bytes() == file.read_bytes()  # the critic is the file's
+    assert call("sample", own, "--like", file, "--paper", "--out", tmp_path / "printed") == 0
+    assert read_note(tmp_path / "printed/000005.png")["settings"]["steps"] == 18  # not the file's
     capsys.readouterr()
     assert call("sample", "--like", file, "--out", tmp_path / "never") == 2
     assert f"was made by {own}; name it as MODEL to run its code" in capsys.readouterr().err

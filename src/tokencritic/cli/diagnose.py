@@ -46,7 +46,7 @@ def main(arguments: list[str]) -> None:
     rows = held_out_rows(arrays, given.num, given.held_out)
     changes = settings_of(given)
     # By default both samplers that the paper compares, at equal NFE.
-    samplers = [changes.pop("sampler")] if given.sampler else ["critic", "confidence"]
+    samplers = [changes.pop("sampler")] if "sampler" in changes else ["critic", "confidence"]
     chosen = {name: dataclasses.replace(pipe.sampling.for_sampler(name), **changes) for name in samplers}
     for settings in chosen.values():
         check_settings(pipe, settings)

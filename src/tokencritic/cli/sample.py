@@ -40,6 +40,7 @@ def main(arguments: list[str]) -> None:
 
     from tokencritic.distribution import joined
     from tokencritic.interop.adm import write_samples
+    from tokencritic.pictures.grids import save
     from tokencritic.progress import Progress
 
     with joined(check_device(given.device)) as ranks:
@@ -67,7 +68,8 @@ def main(arguments: list[str]) -> None:
         if given.format == "png":
             names = _names(seeds, labels)
             facts = _facts(given, settings.in_effect(pipe.critic is not None))
-            _save_own(folder, made, mine, [facts | _own_facts(seeds, labels, index) for index in mine], names)
+            for index, image in zip(mine, itertools.chain.from_iterable(made), strict=True):
+                save(image, folder / names[index], facts | _own_facts(seeds, labels, index))
             ranks.wait()
             written = f"{given.num} images and grid.png to {folder}"
             if ranks.first:
@@ -96,22 +98,6 @@ def _names(seeds: range, labels: "Tensor | None") -> list[str]:
 
 def _own_facts(seeds: range, labels: "Tensor | None", index: int) -> dict[str, Any]:
     return ({} if labels is None else {"class": int(labels[index])}) | {"seed": seeds[index]}
-
-
-def _save_own(
-    folder: Path, made: Iterator[Any], mine: list[int], facts: list[dict[str, Any]], names: list[str]
-) -> None:
-    """Write the images of this rank.
-
-    made: batches of images.
-    mine: the numbers of the images.
-    facts: the facts for the PNG file of each image.
-    names: the file names of the images of all ranks.
-    """
-    from tokencritic.pictures.grids import save
-
-    for index, own, image in zip(mine, facts, itertools.chain.from_iterable(made), strict=True):
-        save(image, folder / names[index], own)
 
 
 def _finish_folder(folder: Path, files: list[str], classes: list[str]) -> None:
@@ -162,7 +148,8 @@ def _parse(arguments: list[str]) -> Namespace:
     given = parse_work(parser, arguments, "out/samples")
     if given.like:
         facts = _like(given.like)
-        given = parse(parser, [*_flags(facts), *arguments])
+        kept = facts | {"settings": {}} if given.paper else facts  # the settings of --paper replace those of the file
+        given = parse(parser, [*_flags(kept), *arguments])
         if given.model is None:
             if is_factory(facts["model"]):  # a file from elsewhere must not choose code to run
                 raise InputError(f"--like {given.like} was made by {facts['model']}; name it as MODEL to run its code")
