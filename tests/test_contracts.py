@@ -90,6 +90,11 @@ def test_guidance_is_the_formula_for_every_generator_with_a_null_class():
     torch.testing.assert_close(guided.logits_at(tokens, LABELS, mask), expected[mask])
     assert (guided.num_tokens, guided.codebook_size, guided.mask_id) == (NUM_TOKENS, CODES, CODES)
     assert guided.num_classes == CLASSES
+
+    class Elsewhere(GuidableGenerator):  # it has no weights, so only it knows where it computes
+        device = torch.device("meta")
+
+    assert guided_by(Elsewhere(), 2.5).device == torch.device("meta")
     with pytest.raises(InputError, match=r"guidance is 2\.5 but labels is None"):
         guided(tokens, None)
     with pytest.raises(InputError, match=r"guidance is 2\.5; expected 1 for a generator without null_class"):

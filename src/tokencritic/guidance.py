@@ -41,8 +41,9 @@ class _GuidedGenerator(MaskedGenerator):
     def networks(self) -> tuple[nn.Module, ...]:
         return self.generator.networks
 
-    def identity(self) -> str:
-        return self.generator.identity()
+    @property
+    def device(self) -> torch.device:
+        return self.generator.device
 
     def __call__(self, masked_tokens: Tensor, labels: Tensor | None, /) -> Tensor:
         return self._combined(self.generator(*self._twice(masked_tokens, labels)))

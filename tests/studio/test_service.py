@@ -15,8 +15,10 @@ from tokencritic.pipeline import TokenCriticPipeline
 from tokencritic.studio import controls
 from tokencritic.studio.controls import offline_fid
 from tokencritic.studio.limits import Limits
+from tokencritic.studio.requests import Requests
 from tokencritic.studio.service import Service
 from tokencritic.studio.views import image_set, steps_sheet
+from tokencritic.studio.visits import Visits
 from tokencritic.studio.work import png
 from tokencritic.tokenizers.compact import CompactConfig, CompactTokenizer
 
@@ -129,6 +131,9 @@ def test_compare_makes_the_same_seeds_at_one_cost(pipe, service):
         assert cost - 1 < made.cost <= cost
         changes = {"sampler": sampler, "num_inference_steps": made.settings.steps}
         assert [png(image) for image in made.images] == [png(image) for image in pipe([0, 1], seed=5, **changes)]
+    tight = Requests(pipe, Limits(steps=cost - 1))  # the model's own cost exceeds the limit
+    assert tight.compare_cost == cost - 1
+    assert len(tight.compare({"samplers": ["confidence", "critic"]}).variants) == 2
     dearer = service.requests.compare({"samplers": ["confidence", "critic"], "cost": 12})
     assert [10 < pipe.cost(settings) <= 12 for settings in dearer.variants] == [True, True]  # a critic step costs 2
     for values, message in (
@@ -316,3 +321,12 @@ def test_the_inline_critics_settings_reach_its_sampler(service):
 def test_settings_in_a_result_can_be_written_as_json(service):
     part = done(service.submit("me", service.requests.generate({"num": 1, "temperature": [1, 0.5]}))).sets[0]
     assert json.loads(json.dumps(dataclasses.asdict(part.settings)))["sampler"] == "critic"
+
+
+def test_a_model_whose_own_settings_exceed_the_limits_still_has_a_page(pipe):
+    service = Service(pipe, "MODEL", Limits(steps=pipe.defaults.steps - 1))
+    try:
+        assert len(Visits(service).routes()) > 10
+        assert service.jobs("me") == []  # no first run for all visitors
+    finally:
+        service.close()

@@ -43,8 +43,12 @@ class Requests:
 
     @property
     def compare_cost(self) -> int:
-        """The default cost per image of a comparison: that of the model's defaults without rejection, rounded up."""
-        return math.ceil(self.pipe.cost(self.pipe.settings(candidates=1)) - 1e-9)
+        """The default cost per image of a comparison: that of the model's defaults without rejection, rounded up.
+
+        It is at most the limit of steps, which also limits the cost.
+        """
+        cost = math.ceil(self.pipe.cost(self.pipe.settings(candidates=1)) - 1e-9)
+        return min(cost, self.limits.steps)
 
     def generate(self, values: Mapping[str, Any]) -> Work:
         """Return work that samples new images.
@@ -78,8 +82,10 @@ class Requests:
         classes = _as_list("classes", values.get("classes") or [], known)
         turns = self._labels(classes) if classes else torch.arange(max(known, 1))  # all 0 for a model without classes
         labels = turns.repeat(-(-num // len(turns)))[:num]
+        # The cost of a comparison is limited in place of its steps, some of which may have no effect.
+        limited = ("candidates",) if kind == "compare" else ("steps", "candidates")
         for settings in variants:
-            self._check_work(settings, num)
+            self._check_work(settings, num, limited=limited)
         asked = tuple(turns.tolist()) if classes else None
         bound = self.limits.trace_bytes
         return Work(kind, self._seed(values, num), labels, tuple(variants), asked, trace_bytes=bound)
@@ -145,8 +151,14 @@ class Requests:
             return tuple(_as_number(name, part, *self.bounds[name]) for part in value)
         return _as_number(name, value, *self.bounds[name], whole=name in ("steps", "candidates"))
 
-    def _check_work(self, settings: SamplingSettings, num: int, refine_ratio: float | None = None) -> None:
-        for name in ("steps", "candidates"):  # the model's defaults may exceed the limits
+    def _check_work(
+        self,
+        settings: SamplingSettings,
+        num: int,
+        refine_ratio: float | None = None,
+        limited: Sequence[str] = ("steps", "candidates"),
+    ) -> None:
+        for name in limited:  # the model's defaults may exceed the limits
             self._setting(name, vars(settings)[name])
         nfe = num * self.pipe.nfe(settings, refine_ratio)
         if nfe > self.limits.nfe:

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from PIL import Image
 
-from tokencritic.errors import InputError
 from tokencritic.pictures.grids import image_grid
 from tokencritic.pictures.panels import hidden_panels, step_panels
 from tokencritic.pictures.steps import TracedRun, run_of, write_steps
@@ -29,6 +28,11 @@ def summary(job: Job) -> dict[str, Any]:
     return told | {"asked": job.asked, "seed": str(job.work.seed)}
 
 
+def version(job: Job, ahead: int) -> str:
+    """Return a string that changes with the progress of an unfinished run."""
+    return f"{job.version} {ahead}"
+
+
 def progress(job: Job, ahead: int) -> dict[str, Any]:
     """Return the progress of an unfinished run, with previews of its images.
 
@@ -39,7 +43,7 @@ def progress(job: Job, ahead: int) -> dict[str, Any]:
         text = "Waiting for the worker" if ahead == 0 else f"Waiting: {others} before this one"
     else:
         text = "Starting" if job.done == 0 else f"Step {int(job.done)} of {job.total}"
-    told = {"version": f"{job.version} {ahead}", "text": text, "share": job.done / job.total}
+    told = {"version": version(job, ahead), "text": text, "share": job.done / job.total}
     return summary(job) | told | {"images": [_data_uri(content) for content in job.preview]}
 
 
@@ -180,9 +184,8 @@ def draw_change(service: Service, job: Job, name: str) -> bytes:
 
 
 def _traced_run(pipe: TokenCriticPipeline, made: ImageSet) -> TracedRun:
-    """Return the steps as a `TracedRun`, with the title of the sampler. Raises InputError without a trace."""
-    if made.trace is None:
-        raise InputError("the steps of these images are not known: they were chosen among candidates")
+    """Return the steps as a `TracedRun`, with the title of the sampler."""
+    assert made.trace is not None  # `draw` checks it
     return run_of(made.settings.row(pipe.critic is not None).name, made.trace, made.settings.probabilities)
 
 

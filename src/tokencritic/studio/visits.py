@@ -8,6 +8,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -39,7 +40,8 @@ class Visits:
         self.about = controls.about(service) | {"samples": len(self.samples)}
         self._artist = ThreadPoolExecutor(1, "artist")  # one thread limits the memory of many requests
         asked = controls.first_values(service)
-        service.submit(EVERYONE, service.requests.generate(asked), asked)
+        with suppress(InputError):  # the model's own settings may exceed the limits
+            service.submit(EVERYONE, service.requests.generate(asked), asked)
 
     def routes(self) -> list[Route]:
         runs, post = "/studio/runs", ["POST"]
@@ -96,9 +98,9 @@ class Visits:
         """
         job, end = self._find(request), time.monotonic() + _LONGEST
         while not job.finished.is_set():
-            told = views.progress(job, self.service.ahead(job))
-            if told["version"] != request.query_params.get("seen") or time.monotonic() > end:
-                return told
+            ahead = self.service.ahead(job)
+            if views.version(job, ahead) != request.query_params.get("seen") or time.monotonic() > end:
+                return views.progress(job, ahead)
             await asyncio.sleep(_TICK)
         return await asyncio.get_running_loop().run_in_executor(self._artist, views.finished, self.service, job)
 
