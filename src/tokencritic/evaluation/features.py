@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tokencritic.contracts import evaluating
 from tokencritic.distribution import ALONE, Ranks
-from tokencritic.errors import InputError, check_at_least
+from tokencritic.errors import InputError
 from tokencritic.evaluation.cache import ChunkArrays, Chunks, chunk_ranges, num_rows
 from tokencritic.evaluation.image_sets import ImageSet
 from tokencritic.evaluation.inception import DIMENSION, INPUT_SIZE, Weights, find_weights, read_weights, resize_tf1
@@ -35,6 +35,7 @@ class Features:
     dimension: the number of features per image.
     resize: the name of the resize to the network's input size; "none" without a resize.
     gives_probabilities: whether class probabilities are available.
+    batch_size: the number of images in one forward pass.
     head_fingerprint: a hash of the classification head, if `fingerprint` does not include it.
     """
 
@@ -42,13 +43,9 @@ class Features:
     fingerprint: str
     dimension: int
     resize: str = "none"
-    gives_probabilities: bool = True
+    gives_probabilities: bool = False
+    batch_size: int = 256
     head_fingerprint: str | None = None
-
-    def __init__(self, batch_size: int = 256) -> None:
-        """Initialize the extractor. batch_size: the number of images in one forward pass."""
-        check_at_least(1, batch_size=batch_size)
-        self.batch_size = batch_size
 
     def __call__(self, images: Tensor | np.ndarray) -> FeaturesByKind:
         """Compute the features of images.
@@ -78,10 +75,9 @@ class Features:
 class InceptionFeatures(Features):
     """Features of the Inception-v3 that defines FID, with class probabilities if the weights include the head."""
 
-    name, dimension, resize = "inception-v3", DIMENSION, "tf1"
+    name, dimension, resize, batch_size = "inception-v3", DIMENSION, "tf1", 32
 
-    def __init__(self, weights: Weights, *, batch_size: int = 32, device: torch.device | str = "cpu") -> None:
-        super().__init__(batch_size)
+    def __init__(self, weights: Weights, *, device: torch.device | str = "cpu") -> None:
         self.device, self.fingerprint = torch.device(device), weights.fingerprint
         self._network = weights.network.to(self.device)
         self._head = None if weights.head is None else weights.head.to(self.device)
@@ -110,9 +106,10 @@ class ClassifierFeatures(Features):
     The name includes the classifier's fingerprint, because metrics of two classifiers are not comparable.
     """
 
-    def __init__(self, classifier: Classifier, *, batch_size: int = 256) -> None:
+    gives_probabilities = True
+
+    def __init__(self, classifier: Classifier) -> None:
         """Initialize the extractor. classifier: for example that of a pipeline."""
-        super().__init__(batch_size)
         if not isinstance(classifier, Classifier):
             raise InputError(f"classifier is a {type(classifier).__name__}; expected the Classifier of a model folder")
         self.fingerprint = classifier.fingerprint()

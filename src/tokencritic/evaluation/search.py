@@ -80,11 +80,7 @@ def row_of(samples: Sequence[ModelSamples], found: Evaluation) -> dict[str, Any]
             row[f"{name}_start"], row[f"{name}_end"] = value or (None, None)
         else:
             row[name] = value
-    row |= {
-        "nfe": samples[0].nfe,
-        "cost": samples[0].cost,
-        "seconds_per_image": sum(one.seconds for one in samples) / len(samples),
-    }
+    row |= {name: found.facts[name] for name in ("nfe", "cost", "seconds_per_image")}
     row |= {"num": len(samples[0]), "seed_sets": len(samples)}
     for name, metric in found.metrics.items():
         row |= {name: metric.value, f"{name}_std": metric.std}
