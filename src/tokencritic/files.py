@@ -9,7 +9,7 @@ import tokenize
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +51,8 @@ def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
         error.filename = str(path)  # the error of a full disk names no file, and users do not know the temporary file
         raise
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # a failure here must not hide the first one
+            temporary.unlink()
 
 
 @contextmanager

@@ -416,6 +416,7 @@ def test_files_of_another_kind_and_cut_short_are_named(tmp_path: Path) -> None:
             {"guidance_decay": "cubic"},
             "guidance_decay in the config is 'cubic'; expected one of constant, linear, power",
         ),
+        ({"guidance_decay": ["linear"]}, r"guidance_decay in the config is \['linear'\]; expected one of constant"),
         ({"guidance_scale": "4"}, "guidance_scale in the config is '4'; expected a number"),
         ({"num_steps": 0}, "steps is 0"),
     ],

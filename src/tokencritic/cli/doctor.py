@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from tokencritic import __version__
 from tokencritic.cli.arguments import add_device, make_parser, parse
+from tokencritic.files import reason_of
 
 if TYPE_CHECKING:
     import torch
@@ -70,7 +71,7 @@ def _bfloat16(device: "torch.device") -> str:
         ones = torch.ones(8, 8, device=device, dtype=torch.bfloat16)
         right = (ones @ ones).float().eq(8).all().item()
     except RuntimeError as error:
-        return _no(error)
+        return f"not usable: {reason_of(error)}"
     return f"usable on {device}" if right else f"wrong results on {device}"
 
 
@@ -102,7 +103,7 @@ def _compile(device: "torch.device") -> str:
         doubled = torch.compile(lambda values: values * 2 + 1)(torch.ones(4, device=device))
         right = doubled.eq(3).all().item()
     except Exception as error:
-        return _no(error)
+        return f"not usable: {reason_of(error)}"
     return f"usable on {device}" if right else f"wrong results on {device}"
 
 
@@ -118,8 +119,3 @@ def _caches() -> dict[str, Path]:
     places = {"measurements": cache_folder(), "models of the Hub": hub.HF_HUB_CACHE}
     places |= {"weights of torch": torch.hub.get_dir(), "compiled kernels": compiled}
     return {f"cache: {name}": Path(place) for name, place in places.items()}
-
-
-def _no(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return f"not usable: {lines[0] if lines else type(error).__name__}"

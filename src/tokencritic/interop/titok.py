@@ -305,7 +305,7 @@ def _defaults(generator: UntiedGenerator, config: Mapping[str, Any]) -> Sampling
     for name, value in zip(_SETTINGS, (steps, noise, scale), strict=False):
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise InputError(f"{name} in the config is {value!r}; expected a number")
-    if decay not in _GUIDANCE:
+    if not isinstance(decay, str) or decay not in _GUIDANCE:
         raise InputError(f"guidance_decay in the config is {decay!r}; expected one of {', '.join(_GUIDANCE)}")
     cosine = _GUIDANCE[decay] == "cosine"
     return SamplingSettings(

@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 
 from tokencritic.contracts import Part
 from tokencritic.errors import InputError, check_at_most, check_types
-from tokencritic.files import read_json, write_atomically
+from tokencritic.files import read_json, reason_of, write_atomically
 from tokencritic.fingerprints import with_weights
 from tokencritic.foreign_weights import read_safetensors
 from tokencritic.pretrained import check_name, place_of
@@ -136,7 +136,7 @@ def find_file(place: str | Path, name: str, **hub_arguments: Any) -> Path:
     except HFValidationError as error:
         raise InputError(f"{place} is neither a folder nor a Hub id; expected one of them") from error
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        reason = silence or str(error).strip().splitlines()[0]
+        reason = silence or reason_of(error)
         raise InputError(f"{place} is not a folder, and not a Hub id with {name}: {reason}") from error
 
 
