@@ -64,7 +64,8 @@ class Preprocess:
         images: a sequence of Pillow images, or one array uint8 (b, h, w, c).
         indices: (b,), the index of each image in its source.
         """
-        draws = crop_uniforms(indices, seed, crop_number)
+        used = indices if self.flip or self.crop == "random" else ()
+        draws = crop_uniforms(used, seed, crop_number)
         fitting = [(self.size, self.size, channels) for channels in (1, self.channels)]
         # Images that need neither a resize nor a conversion to grey are processed as one array.
         if self.crop == "center" and isinstance(images, np.ndarray) and images.shape[1:] in fitting:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from tokencritic.contracts import FeatureCritic, Features
-from tokencritic.errors import InputError
+from tokencritic.errors import InputError, check_at_least
 from tokencritic.models.saved import SavedModel
 from tokencritic.models.transformer import Block, TransformerConfig, initialize
 
@@ -35,9 +35,8 @@ class InlineCriticConfig:
     mlp_width: int = 512
 
     def __post_init__(self) -> None:
-        for name in ("num_tokens", "num_features", "feature_width", "width", "layers", "heads", "mlp_width"):
-            if (value := vars(self)[name]) < 1:
-                raise InputError(f"{name} is {value}; it must be at least 1")
+        sizes = ("num_tokens", "num_features", "feature_width", "width", "layers", "heads", "mlp_width")
+        check_at_least(1, **{name: vars(self)[name] for name in sizes})
         if self.width % self.heads:
             raise InputError(f"width is {self.width}; it must be a multiple of heads, {self.heads}")
 

@@ -17,7 +17,7 @@ from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
 from tokencritic.contracts import Features, Trunk
-from tokencritic.errors import InputError, check_range, is_readable
+from tokencritic.errors import InputError, check_at_least, check_range, is_readable
 from tokencritic.masking import take
 
 _EPSILON = 1e-12
@@ -54,9 +54,8 @@ class TransformerConfig:
     norm_first: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("num_tokens", "codebook_size", "width", "layers", "heads", "mlp_width"):
-            if (value := vars(self)[name]) < 1:
-                raise InputError(f"{name} is {value}; it must be at least 1")
+        sizes = ("num_tokens", "codebook_size", "width", "layers", "heads", "mlp_width")
+        check_at_least(1, **{name: vars(self)[name] for name in sizes})
         if self.num_classes < 0:
             raise InputError(f"num_classes is {self.num_classes}; it must be 0 or more")
         if self.null_class and not self.num_classes:

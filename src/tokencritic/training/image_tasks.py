@@ -91,7 +91,7 @@ class TokenizerTask(ImageTask):
 
     def loss(self, network: nn.Module, rows: Tensor, step: int | None) -> Loss:
         assert step is not None  # `validate` does not call this method
-        images = self._images(rows, step)
+        images = self.images(rows, step, self.model.device)
         out: TokenizerOutput = network(images)
         weights = self.objective
         squared = (out.reconstruction - images).square().flatten(1).mean(1)  # b
@@ -118,7 +118,7 @@ class TokenizerTask(ImageTask):
     def validate(self, network: nn.Module, rows: Tensor) -> dict[str, float]:
         squared, counts = [], torch.zeros(self.model.codebook_size)
         for part in rows.split(VALIDATION_BATCH):
-            images = self._images(part, None)
+            images = self.images(part, None, self.model.device)
             out: TokenizerOutput = network(images)
             squared.append((out.reconstruction.clamp(0, 1) - images).square().flatten(1).mean(1))
             counts += code_counts(out.tokens, self.model.codebook_size).cpu()
@@ -128,7 +128,7 @@ class TokenizerTask(ImageTask):
 
     def pictures(self, network: nn.Module) -> dict[str, Image.Image]:
         """Return a grid in which each row of originals is above the row of their reconstructions."""
-        images = self._images(torch.arange(min(16, self.num_rows)), None)
+        images = self.images(torch.arange(min(16, self.num_rows)), None, self.model.device)
         pairs = zip(images.split(8), network(images).reconstruction.clamp(0, 1).split(8), strict=True)
         arrays = torch.cat([image for pair in pairs for image in pair]).permute(0, 2, 3, 1).cpu().numpy()
         return {"reconstructions": image_grid([to_pil(array) for array in arrays], columns=8)}
@@ -139,9 +139,6 @@ class TokenizerTask(ImageTask):
 
     def state_dict(self) -> dict[str, Tensor]:
         return self.upkeep.state_dict()
-
-    def _images(self, rows: Tensor, step: int | None) -> Tensor:
-        return self.images(rows, step, self.upkeep.counts.device)
 
 
 @dataclass(frozen=True)

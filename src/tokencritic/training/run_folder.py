@@ -25,7 +25,7 @@ from torch import Tensor
 
 from tokencritic.distribution import Ranks, fill
 from tokencritic.errors import InputError, check_at_least
-from tokencritic.files import check_fields, read_json, reading, write_atomically
+from tokencritic.files import check_fields, read_json, reading, write_text
 from tokencritic.models.saved import write_model
 from tokencritic.pictures.grids import save
 from tokencritic.pipeline_folder import KINDS
@@ -204,9 +204,9 @@ class RunFolder:
             for place in (self.path, self.model):
                 for leftover in place.glob(".*.tmp"):  # left by a process that was killed while writing
                     leftover.unlink()
-            self._write(RUN, json.dumps({"name": self.task.name, "facts": self.facts}, indent=1))
+            write_text(self.path / RUN, json.dumps({"name": self.task.name, "facts": self.facts}, indent=1))
             if settings_text is not None:
-                self._write("settings.yaml", settings_text)
+                write_text(self.path / "settings.yaml", settings_text)
             if found is not None:
                 print(f"resuming at step {found['step']}", flush=True)
             self._log.touch()
@@ -267,12 +267,9 @@ class RunFolder:
         last = f"the last checkpoint is of step {found['step']}" if found else "there is no checkpoint yet"
         file, seen = self.path / "stopped.json", {"step": step, "loss": str(loss), "norm": str(norm), "rows": rows}
         if self.ranks.first:
-            self._write(file.name, json.dumps(seen))
+            write_text(file, json.dumps(seen))
         about = f"the loss is {loss:.4g} and the gradient norm is {norm:.4g} at step {step}"
         raise InputError(f"{about}, on rows {rows[:8]} ... (all rows are in {file}); {last}")
-
-    def _write(self, name: str, text: str) -> None:
-        write_atomically(self.path / name, lambda path: path.write_text(text, encoding="utf-8"))
 
 
 def finite(value: float) -> float | None:
