@@ -1,5 +1,5 @@
 # Helpers that the recipes source. Recipes run from the root of the repository, so a relative FOLDER starts there.
-# LESS=1000 divides every number of steps and images by 1000, down to a working minimum: a smoke test of a recipe.
+# SMOKE=1000 divides every number of steps and images by 1000, down to a working minimum: a smoke test of a recipe.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 bin=${BIN:-.venv/bin}
@@ -14,5 +14,5 @@ published() {
   mkdir -p "$results"
   sed -E '/^  "command":/s/ --(out|cache|inception) [^ "]+//g' "$1" >"$results/$2.json"
 }
-# scaled NUMBER [LEAST]: NUMBER divided by LESS, at least LEAST
-scaled() { local number=$(($1 / ${LESS:-1})) least=${2:-1}; echo $((number > least ? number : least)); }
+# scaled NUMBER [LEAST]: NUMBER divided by SMOKE, at least LEAST
+scaled() { local number=$(($1 / ${SMOKE:-1})) least=${2:-1}; echo $((number > least ? number : least)); }
