@@ -147,9 +147,12 @@ JUDGES = {
 @pytest.mark.parametrize("judge", JUDGES)
 def test_rejection_keeps_the_candidate_that_the_judge_likes_best(pipe, judge, batch_size):
     labels, by = torch.tensor([0, 1, 0]), "critic" if judge == "critic" else "classifier"
-    reject_with = bright_or_dark if judge == "somebody else's classifier" else None
+    if judge == "somebody else's classifier":
+        pipe = TokenCriticPipeline(
+            pipe.tokenizer, pipe.generator, pipe.critic, bright_or_dark, class_names=pipe.class_names
+        )
     settings = pipe.settings(candidates=4, reject_by=by)
-    kept = pipe.sample_tokens(labels, 20, settings, batch_size=batch_size, reject_with=reject_with)
+    kept = pipe.sample_tokens(labels, 20, settings, batch_size=batch_size)
     places = []
     for number, label in enumerate(labels.tolist()):
         # Every candidate by itself is an image without rejection.
@@ -159,7 +162,7 @@ def test_rejection_keeps_the_candidate_that_the_judge_likes_best(pipe, judge, ba
         places.append(int(scores.argmax()))
         assert kept[number].equal(tried[places[-1]])
     assert places != [0, 0, 0]
-    call = {"candidates": 4, "reject_by": by, "reject_with": reject_with, "output_type": "pt"}
+    call = {"candidates": 4, "reject_by": by, "output_type": "pt"}
     assert pipe([0, 1, 0], seed=20, **call).equal(pipe.images(kept, "pt"))
 
 
@@ -460,10 +463,6 @@ def test_a_damaged_folder_is_named(pipe, tmp_path, change, message):
         (lambda pipe: pipe(0, candidates=2, reject_by="taste"), "reject_by is 'taste'"),
         (lambda pipe: without_judges(pipe)(0, candidates=2), "reject_by is classifier, but the model has none"),
         (lambda pipe: without_judges(pipe)(0, candidates=2, reject_by="critic"), "critic, but the model has none"),
-        (
-            lambda pipe: pipe(0, candidates=2, reject_by="critic", reject_with=bright_or_dark),
-            "reject_with is given but reject_by is critic",
-        ),
         (lambda pipe: pipe.sample_tokens(torch.zeros(0, dtype=torch.int64)), "there are 0 labels"),
         (lambda pipe: without_judges(pipe).refine(GREY, 0), "has no critic for refinement"),
         (lambda pipe: pipe.refine(GREY, 0, sampler="confidence"), "sampler is confidence"),

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from tokencritic.errors import InputError
 from tokencritic.fingerprints import network_fingerprint
@@ -101,6 +102,12 @@ class Trunk(nn.Module):
     @abstractmethod
     def with_features(self, tokens: Tensor, labels: Tensor | None, positions: Tensor) -> tuple[Tensor, Features]:
         """Return the vectors of `forward` and the input of each block, one (b, n, width) per block."""
+
+    def run_block(self, block: nn.Module, *inputs: Tensor | None) -> Tensor:
+        """Evaluate a block, and recompute it in the backward pass if `recompute_activations` is set."""
+        if self.recompute_activations and self.training and torch.is_grad_enabled():
+            return checkpoint(block, *inputs, use_reentrant=False)
+        return block(*inputs)
 
     def kept_blocks(self, layers: int) -> list[int]:
         """Return the indices of the blocks that a copy with at most `layers` blocks keeps, by default the first."""

@@ -2,7 +2,7 @@
 
 import dataclasses
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from pathlib import Path
@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tokencritic.adapters import as_classifier
 from tokencritic.class_labels import ClassLabels
 from tokencritic.errors import InputError, as_integers
 from tokencritic.guidance import guided
@@ -65,7 +64,6 @@ class TokenCriticPipeline(ModelParts):
         output_type: OutputType = "pil",
         on_step: OnStep | None = None,
         batch_size: int = 64,
-        reject_with: Callable[[Tensor], Tensor] | None = None,
         **settings: Any,
     ) -> Any:
         """Sample images of classes, or refine or edit given images.
@@ -78,8 +76,6 @@ class TokenCriticPipeline(ModelParts):
         output_type: "pil", "pt" or "np".
         on_step: called after each step as (proposal, scores, mask), for instance a `Trace`.
         batch_size: images, or candidates of images, that are sampled in parallel.
-        reject_with: a classifier that chooses among `candidates` instead of the pipeline's: images (b, c, h, w) in
-        [0, 1] -> logits (b, classes).
         settings: changes to the model's settings, such as `sampler` and `temperature`, see `SamplingSettings`.
 
         Returns a list of PIL images for "pil". For "pt" it returns a float tensor (b, c, h, w), and for "np" an array
@@ -91,7 +87,7 @@ class TokenCriticPipeline(ModelParts):
         labels = self.labels(class_labels, num_images_per_label)
         if labels is None:
             seed = as_seeds(seed, num_images_per_label if given is None else len(given.tokens))
-        hooks: dict[str, Any] = {"batch_size": batch_size, "on_step": on_step, "reject_with": reject_with}
+        hooks: dict[str, Any] = {"batch_size": batch_size, "on_step": on_step}
         return self.images(self.sample_tokens(labels, seed, chosen, given, **hooks), output_type, batch_size)
 
     def refine(
@@ -160,7 +156,6 @@ class TokenCriticPipeline(ModelParts):
         *,
         batch_size: int = 64,
         on_step: OnStep | None = None,
-        reject_with: Callable[[Tensor], Tensor] | None = None,
     ) -> Iterator[Tensor]:
         """Return an iterator over batches of tokens (b, n) on the CPU, the best candidate of each image.
 
@@ -176,10 +171,7 @@ class TokenCriticPipeline(ModelParts):
         seeds = as_seeds(seeds, count)
         if given is None or given.region is not None:
             settings.check_critic_window(self.tokenizer.num_tokens, self.critic is not None)
-        if reject_with is not None and settings.reject_by != "classifier":
-            raise InputError(f"reject_with is given but reject_by is {settings.reject_by}; it is for classifier")
-        classifier = self.classifier if reject_with is None else as_classifier(reject_with)
-        ranker = choose_ranker(settings, self.critic, classifier, self.tokenizer.decode)
+        ranker = choose_ranker(settings, self.critic, self.classifier, self.tokenizer.decode)
         judges = Judges(self.critic, self.inline_critic, self.tokenizer.layout)
         guidance, schedule = settings.guidance_over_steps(), SCHEDULES[settings.schedule]
         parts = guided(self.generator, guidance, schedule), (scorer := make_scorer(settings, judges))
@@ -234,7 +226,7 @@ class TokenCriticPipeline(ModelParts):
         """Return all batches of `token_batches` as one tensor, (b, n).
 
         settings: None for the model's defaults, or for its defaults for refinement.
-        hooks: `batch_size`, `on_step` and `reject_with` of `token_batches`.
+        hooks: `batch_size` and `on_step` of `token_batches`.
         """
         if settings is None:
             refining = given is not None and given.region is None

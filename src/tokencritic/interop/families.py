@@ -6,8 +6,6 @@ To add a family of generators, add a file with its `FAMILY`, named like the kind
 import importlib
 from typing import TYPE_CHECKING
 
-from tokencritic.errors import InputError
-
 if TYPE_CHECKING:
     from tokencritic.interop.family import Family, TokenizerFamily
 
@@ -27,14 +25,10 @@ TOKENIZERS: dict[str, str] = {
 
 
 def load_family(kind: str) -> "Family":
-    """Return the importer of a kind of generator."""
-    if kind not in GENERATORS:
-        raise InputError(f"kind is {kind!r}; choose one of {', '.join(GENERATORS)}")
+    """Return the importer of a kind of generator. kind: a key of `GENERATORS`."""
     return importlib.import_module(f"tokencritic.interop.{kind.replace('-', '_')}").FAMILY
 
 
 def load_tokenizer_family(kind: str) -> "TokenizerFamily":
-    """Return the importer of a kind of tokenizer that is published without a generator."""
-    if kind not in TOKENIZERS:
-        raise InputError(f"kind is {kind!r}; choose one of {', '.join(TOKENIZERS)}")
+    """Return the importer of a kind of tokenizer that is published without a generator: a key of `TOKENIZERS`."""
     return importlib.import_module("tokencritic.interop.torch_tokenizers").FAMILIES[kind]

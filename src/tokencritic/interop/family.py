@@ -37,16 +37,12 @@ class Imported:
 
 @dataclass(frozen=True)
 class Family:
-    """A kind of published generator.
+    """The importer of a kind of published generator.
 
-    name: its name on the command line.
-    title: its name with the authors' project.
     generator_marks, tokenizer_marks: tensor names that identify files of this family; one of them is enough.
     read: builds the model. Raises InputError for files of another kind.
     """
 
-    name: str
-    title: str
     generator_marks: tuple[str, ...]
     tokenizer_marks: tuple[str, ...]
     read: Callable[[Sources], Imported]
@@ -54,13 +50,11 @@ class Family:
 
 @dataclass(frozen=True)
 class TokenizerFamily:
-    """A kind of tokenizer that is published without a generator.
+    """The importer of a kind of tokenizer that is published without a generator.
 
-    name, title, marks: as in `Family`.
+    marks: as in `Family`.
     read: builds the tokenizer from a file and an image size; None for the published size.
     """
 
-    name: str
-    title: str
     marks: tuple[str, ...]
     read: Callable[[Path, int | None], Tokenizer]

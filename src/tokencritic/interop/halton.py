@@ -159,8 +159,6 @@ def _tokenizer_origin(levels: int, ours: str, shape: tuple[int, ...]) -> Origin:
 
 
 FAMILY = Family(
-    name="halton",
-    title="Halton-MaskGIT (valeoai) with LlamaGen's tokenizer",
     generator_marks=("last_norm.norm_final.weight",),
     tokenizer_marks=("encoder.conv_blocks.0.res.0.conv1.weight",),
     read=read,

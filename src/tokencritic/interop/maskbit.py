@@ -61,8 +61,6 @@ def read(sources: Sources) -> Imported:
 
 
 FAMILY = Family(
-    "maskbit",
-    "MaskBit (markweberdev/maskbit)",
     generator_marks=("bits_to_indices", "prediction_layer.weight"),
     tokenizer_marks=("quantize.bits_to_indices",),
     read=read,

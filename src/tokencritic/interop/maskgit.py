@@ -11,7 +11,6 @@ import torch
 from tokencritic.errors import InputError
 from tokencritic.foreign_weights import read_flax
 from tokencritic.interop.checkpoint import Checkpoint, Origin
-from tokencritic.interop.families import GENERATORS
 from tokencritic.interop.family import Family, Imported, Sources
 from tokencritic.models.generator import Generator
 from tokencritic.sampling.settings import SamplingSettings
@@ -166,8 +165,6 @@ def _layer_origin(theirs: str, tensor: str, shape: tuple[int, ...]) -> Origin:
 
 
 FAMILY = Family(
-    "maskgit",
-    GENERATORS["maskgit"],
     ("Embed_0.word_embeddings.embedding",),
     ("encoder.Conv_0.kernel",),
     read,

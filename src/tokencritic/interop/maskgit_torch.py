@@ -11,7 +11,6 @@ from typing import Any
 from tokencritic.errors import InputError
 from tokencritic.foreign_weights import read_tensors
 from tokencritic.interop.checkpoint import Checkpoint, Origin
-from tokencritic.interop.families import GENERATORS
 from tokencritic.interop.family import Family, Imported, Sources
 from tokencritic.interop.maskgit import join, split_words
 from tokencritic.models.generator import Generator
@@ -103,8 +102,6 @@ def _tokenizer_origin(levels: int, blocks: int, ours: str, shape: tuple[int, ...
 
 
 FAMILY = Family(
-    "maskgit-torch",
-    GENERATORS["maskgit-torch"],
     ("blocks.0.MultiHeadAttention.in_proj_weight", "Token_Prediction.0.weight"),
     ("encoder.res_blocks.0.0.conv0.weight",),
     read,

@@ -321,8 +321,6 @@ def _defaults(generator: UntiedGenerator, config: Mapping[str, Any]) -> Sampling
 
 
 FAMILY = Family(
-    name="titok",
-    title="TiTok L-32, B-64 and S-128 (bytedance/1d-tokenizer)",
     generator_marks=(_BERT, _UVIT),
     tokenizer_marks=("latent_tokens",),
     read=read,

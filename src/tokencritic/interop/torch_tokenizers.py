@@ -7,7 +7,6 @@ from typing import Any
 from tokencritic.foreign_weights import read_tensors
 from tokencritic.interop import maskgit
 from tokencritic.interop.checkpoint import Checkpoint, Origin
-from tokencritic.interop.families import TOKENIZERS
 from tokencritic.interop.family import TokenizerFamily
 from tokencritic.tokenizers.vqgan import VQGAN, TamingVQGAN
 
@@ -63,4 +62,4 @@ _READERS = {
     "tokenizer-maskgit": (maskgit.FAMILY.tokenizer_marks, maskgit.import_tokenizer),
     "tokenizer-muse": ((_CODEBOOK,), import_muse_tokenizer),
 }
-FAMILIES = {name: TokenizerFamily(name, TOKENIZERS[name], *row) for name, row in _READERS.items()}
+FAMILIES = {name: TokenizerFamily(*row) for name, row in _READERS.items()}

@@ -13,18 +13,24 @@ from tokencritic.models.transformer import TransformerConfig, TransformerTrunk, 
 
 
 @dataclass(frozen=True)
-class CriticConfig(TransformerConfig):
-    """Sizes of a critic. The defaults are the paper's critic for 256 x 256 images.
+class CriticOptions:
+    """The fields that the config of a critic has beside those of its trunk.
 
     reads_mask: the critic also reads which tokens were just sampled, as in the paper's ablation.
     ratio_conditioned: train with the ratio-conditioned loss, which adds the log-odds of the mask ratio to the logits;
     the paper does not.
     """
 
-    layers: int = 20
-    heads: int = 12
     reads_mask: bool = False
     ratio_conditioned: bool = False
+
+
+@dataclass(frozen=True)
+class CriticConfig(CriticOptions, TransformerConfig):
+    """Sizes and options of a critic. The defaults are the paper's critic for 256 x 256 images."""
+
+    layers: int = 20
+    heads: int = 12
 
 
 PAPER_256 = CriticConfig()
@@ -35,8 +41,7 @@ class Critic(SavedModel, TokenCritic):
     """A critic with the generator's kind of trunk and one logit per token. The sigmoid is the paper's p_phi(m = 1).
 
     `MaskedGenerator.start_critic` initializes a critic from the generator's trunk. A critic for another family of
-    generators is a subclass with its own `Config` and `trunk_type`. The config also has the fields `reads_mask` and
-    `ratio_conditioned`.
+    generators is a subclass with its own `Config`, which is also a `CriticOptions`, and `trunk_type`.
 
     With `ratio_conditioned`, the logit is a log likelihood ratio of original against sampled tokens. Its sigmoid is
     p_phi for an image with half of its tokens sampled.

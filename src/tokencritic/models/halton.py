@@ -11,12 +11,11 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from tokencritic.contracts import Features, Trunk
 from tokencritic.errors import InputError, check_at_least
 from tokencritic.masking import take
-from tokencritic.models.critic import Critic
+from tokencritic.models.critic import Critic, CriticOptions
 from tokencritic.models.generator import TrunkGenerator
 from tokencritic.models.transformer import check_inputs, initialize, linear_in_float32
 
@@ -89,14 +88,14 @@ class HaltonTrunk(Trunk):
     ) -> Tensor:
         x, condition = self._embed(tokens, labels, extra)  # b s d, b d     s = n + registers
         for block in self.blocks[:-1]:
-            x = self._run(block, x, condition)  # b s d
+            x = self.run_block(block, x, condition)  # b s d
         return self._read_out(x, condition, positions)  # b n d | b k d | m d
 
     def with_features(self, tokens: Tensor, labels: Tensor | None, positions: Tensor) -> tuple[Tensor, Features]:
         x, condition = self._embed(tokens, labels)
         states = [x]  # b s d
         for block in self.blocks[:-1]:
-            states.append(self._run(block, states[-1], condition))
+            states.append(self.run_block(block, states[-1], condition))
         vectors = self._read_out(states[-1], condition, positions)
         return vectors, tuple(state[:, : self.num_tokens] for state in states)
 
@@ -115,16 +114,11 @@ class HaltonTrunk(Trunk):
         in_sequence = positions
         if positions is not None and positions.dtype is torch.bool:
             in_sequence = F.pad(positions, (0, self.config.registers))  # b s
-        x = self._run(self.blocks[-1], x, condition, in_sequence)  # b s d | b k d | m d
+        x = self.run_block(self.blocks[-1], x, condition, in_sequence)  # b s d | b k d | m d
         if positions is None:
             x = x[:, : self.num_tokens]  # b n d
         shift, scale = _per_token(self.final_modulation(condition), positions).chunk(2, dim=-1)
         return (self.final_norm(x) + self.final_bias) * (1 + scale) + shift
-
-    def _run(self, block: nn.Module, x: Tensor, condition: Tensor, positions: Tensor | None = None) -> Tensor:
-        if self.recompute_activations and self.training and torch.is_grad_enabled():
-            return checkpoint(block, x, condition, positions, use_reentrant=False)
-        return block(x, condition, positions)
 
 
 class HaltonBlock(nn.Module):
@@ -185,15 +179,8 @@ def _per_token(vectors: Tensor, positions: Tensor | None) -> Tensor:
 
 
 @dataclass(frozen=True)
-class HaltonCriticConfig(HaltonConfig):
-    """Sizes of a Halton-MaskGIT critic.
-
-    reads_mask: the critic also reads which tokens were just sampled.
-    ratio_conditioned: train with the ratio-conditioned loss, which adds the log-odds of the mask ratio to the logits.
-    """
-
-    reads_mask: bool = False
-    ratio_conditioned: bool = False
+class HaltonCriticConfig(CriticOptions, HaltonConfig):
+    """Sizes and options of a Halton-MaskGIT critic."""
 
 
 class HaltonCritic(Critic):

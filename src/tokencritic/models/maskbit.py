@@ -9,12 +9,11 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from tokencritic.contracts import Features, Trunk
 from tokencritic.errors import check_at_least
 from tokencritic.masking import take
-from tokencritic.models.critic import Critic
+from tokencritic.models.critic import Critic, CriticOptions
 from tokencritic.models.generator import TrunkGenerator
 from tokencritic.models.transformer import Block, TransformerConfig, activation, check_inputs, initialize
 
@@ -114,14 +113,14 @@ class MaskBitTrunk(Trunk):
         """Return one vector per place: (b, places, d)."""
         x = self._embed(tokens, labels, extra)  # b places+1 d
         for block in self.blocks[:-1]:
-            x = self._run(block, x)
+            x = self.run_block(block, x)
         return self.read_out(x)
 
     def place_states(self, tokens: Tensor, labels: Tensor | None) -> list[Tensor]:
         """Return the input of each block: (b, places + 1, d) each, the class token last."""
         states = [self._embed(tokens, labels)]
         for block in self.blocks[:-1]:
-            states.append(self._run(block, states[-1]))
+            states.append(self.run_block(block, states[-1]))
         return states
 
     def features(self, states: list[Tensor]) -> Features:
@@ -130,7 +129,7 @@ class MaskBitTrunk(Trunk):
 
     def read_out(self, x: Tensor) -> Tensor:
         """Apply the last block and the dense readout: (b, places + 1, d) -> (b, places, d)."""
-        x = self._run(self.blocks[-1], x)[:, :-1]
+        x = self.run_block(self.blocks[-1], x)[:, :-1]
         return self.readout_norm(activation(exact_gelu=True)(self.readout(x)))
 
     def per_token(self, x: Tensor) -> Tensor:
@@ -152,21 +151,10 @@ class MaskBitTrunk(Trunk):
         # fmt: on
         return self.dropout(self.embedding_norm(x))
 
-    def _run(self, block: nn.Module, x: Tensor) -> Tensor:
-        if self.recompute_activations and self.training and torch.is_grad_enabled():
-            return checkpoint(block, x, use_reentrant=False)
-        return block(x)
-
 
 @dataclass(frozen=True)
-class MaskBitCriticConfig(MaskBitConfig):
-    """Sizes of a MaskBit critic.
-
-    reads_mask, ratio_conditioned: as in `CriticConfig`.
-    """
-
-    reads_mask: bool = False
-    ratio_conditioned: bool = False
+class MaskBitCriticConfig(CriticOptions, MaskBitConfig):
+    """Sizes and options of a MaskBit critic."""
 
 
 class MaskBitCritic(Critic):

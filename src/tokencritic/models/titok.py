@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tokencritic.models.critic import Critic
+from tokencritic.models.critic import Critic, CriticOptions
 from tokencritic.models.generator import UntiedGenerator
 from tokencritic.models.transformer import TransformerConfig, TransformerTrunk
 
@@ -19,14 +19,8 @@ class BertConfig(TransformerConfig):
 
 
 @dataclass(frozen=True)
-class BertCriticConfig(BertConfig):
-    """Sizes of a BERT critic.
-
-    reads_mask, ratio_conditioned: as in `CriticConfig`.
-    """
-
-    reads_mask: bool = False
-    ratio_conditioned: bool = False
+class BertCriticConfig(CriticOptions, BertConfig):
+    """Sizes and options of a BERT critic."""
 
 
 class BertTrunk(TransformerTrunk):

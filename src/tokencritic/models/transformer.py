@@ -14,7 +14,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
-from torch.utils.checkpoint import checkpoint
 
 from tokencritic.contracts import Features, Trunk
 from tokencritic.errors import InputError, check_at_least, check_range, is_readable
@@ -110,13 +109,13 @@ class TransformerTrunk(Trunk):
     ) -> Tensor:
         x = self._embed(tokens, labels, extra)  # b s d     s = n + 1 with classes, else n
         for block in self.blocks[:-1]:
-            x = self._run(block, x)  # b s d
+            x = self.run_block(block, x)  # b s d
         return self._read_out(x, positions)  # b n d | b k d | m d
 
     def with_features(self, tokens: Tensor, labels: Tensor | None, positions: Tensor) -> tuple[Tensor, Features]:
         states = [self._embed(tokens, labels)]  # b s d
         for block in self.blocks[:-1]:
-            states.append(self._run(block, states[-1]))
+            states.append(self.run_block(block, states[-1]))
         return self._read_out(states[-1], positions), tuple(x[:, self.prefix :] for x in states)
 
     def _embed(self, tokens: Tensor, labels: Tensor | None, extra: Tensor | None = None) -> Tensor:
@@ -131,7 +130,7 @@ class TransformerTrunk(Trunk):
     def _read_out(self, x: Tensor, positions: Tensor | None) -> Tensor:
         """Apply the last block, only at the positions, and the dense readout if there is one."""
         # fmt: off
-        x = self._run(self.blocks[-1], x, self._in_sequence(positions))   # b s d | b k d | m d
+        x = self.run_block(self.blocks[-1], x, self._in_sequence(positions))   # b s d | b k d | m d
         if positions is None:
             x = x[:, self.prefix :]                                       # b n d
         # fmt: on
@@ -142,11 +141,6 @@ class TransformerTrunk(Trunk):
 
     def _make_block(self, index: int) -> nn.Module:
         return Block(self.config, exact_gelu=self.exact_gelu)
-
-    def _run(self, block: nn.Module, *inputs: Tensor | None) -> Tensor:
-        if self.recompute_activations and self.training and torch.is_grad_enabled():
-            return checkpoint(block, *inputs, use_reentrant=False)
-        return block(*inputs)
 
     def _prepend_class(self, tokens: Tensor, labels: Tensor | None) -> Tensor:
         labels = check_inputs(tokens, labels, self.num_tokens, self.config.num_labels)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from tokencritic.contracts import Features
 from tokencritic.errors import InputError
-from tokencritic.models.critic import Critic
+from tokencritic.models.critic import Critic, CriticOptions
 from tokencritic.models.generator import UntiedGenerator
 from tokencritic.models.transformer import Block, TransformerConfig, TransformerTrunk
 
@@ -42,14 +42,8 @@ class UViTConfig(TransformerConfig):
 
 
 @dataclass(frozen=True)
-class UViTCriticConfig(UViTConfig):
-    """Sizes of a U-ViT critic.
-
-    reads_mask, ratio_conditioned: as in `CriticConfig`.
-    """
-
-    reads_mask: bool = False
-    ratio_conditioned: bool = False
+class UViTCriticConfig(CriticOptions, UViTConfig):
+    """Sizes and options of a U-ViT critic."""
 
 
 class UViTTrunk(TransformerTrunk):
@@ -102,7 +96,9 @@ class UViTTrunk(TransformerTrunk):
             if entered is not None:
                 entered.append(x)
             at = self._in_sequence(positions) if index == last else None
-            x = self._run(block, x, at, kept.pop() if index > middle else None)  # b s d; at last b s d | b k d | m d
+            x = self.run_block(
+                block, x, at, kept.pop() if index > middle else None
+            )  # b s d; at last b s d | b k d | m d
             if index < middle:
                 kept.append(x)
         if positions is None:

@@ -105,4 +105,4 @@ def choose_ranker(
     if settings.reject_by == "classifier" and classifier is not None:
         return ClassifierRanker(classifier, decode)
     why = f"candidates is {settings.candidates} and reject_by is {settings.reject_by}, but the model has none"
-    raise InputError(f"{why}; choose the other, or pass a classifier as reject_with in Python")
+    raise InputError(f"{why}; choose the other, or make the pipeline with a classifier")
