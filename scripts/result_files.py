@@ -25,7 +25,7 @@ class Row:
     name: its name in expressions.
     title: its title in tables.
     sets: the number of images, in words; empty for reconstructions of test images.
-    values: NFE, cost, seconds per image and metrics, as far as the result has them.
+    values: NFE, cost and metrics, as far as the result has them, and `ms`, the milliseconds per image on an idle machine.
     metrics: the metrics with their standard deviations.
     """
 
@@ -88,6 +88,9 @@ class Results:
             for one in results if isinstance(results, list) else results.values():
                 row = Row.of(one)
                 rows[f"{row.name}-{one['images']['settings']['steps']}" if row.name in rows else row.name] = row
+            if not file.startswith("time_"):
+                for row in rows.values():
+                    row.values.update(self._milliseconds(row))
             self._rows[file] = rows
             self._commands[file] = content["command"]
         return self._rows[file]
@@ -106,10 +109,10 @@ class Results:
             raise ValueError(f"{file}.json has no row {row}; it has {', '.join(rows)}")
         return rows[row].values[metric or "fid"]
 
-    def milliseconds(self, row: Row) -> float:
-        """Return the milliseconds per image from a file `time_*.json` of an idle machine; NaN if none has this row."""
+    def _milliseconds(self, row: Row) -> dict[str, float]:
+        """Return the milliseconds per image from a file `time_*.json` of an idle machine, if one has this row."""
         for file in sorted(self.folder.glob("time_*.json")):
             for one in self.rows(file.stem).values():
                 if (one.title, one.values.get("nfe")) == (row.title, row.values.get("nfe")):
-                    return 1000 * one.values["seconds_per_image"]
-        return math.nan
+                    return {"ms": 1000 * one.values["seconds_per_image"]}
+        return {}

@@ -1,18 +1,20 @@
 """The tables of the pages, by name: which rows and columns of which JSON files each has. `tables.py` puts them there."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from result_files import Results, Row
 
 from tokencritic.evaluation.report import number
 
 HEADS = {"nfe": "NFE", "ms": "ms/image", "fid": "FID", "kid": "KID", "is": "IS", "accuracy": "class accuracy"}
-HEADS |= {"/confidence": "FID / MaskGIT", "/random-remask": "FID / control", "/inline_at_random": "FID / random choice"}
+HEADS |= {"/confidence": "FID / MaskGIT", "/random-remask": "FID / control", "/at_random": "FID / random choice"}
 SAMPLERS = ("confidence", "random-remask", "critic", "inline")
-TWICE = ("confidence", "confidence-36", *SAMPLERS[1:])  # MaskGIT at 18 and 36 steps
 REFINED = ("confidence", "refined-critic", "refined-random-remask")
 REJECTED = ("confidence", "critic", "confidence-5-classifier", "critic-5-classifier")
+FORMS = {"nfe": "g", "cost": ".2f", "ms": ".1f"}
 SPENT = ("nfe", "cost", "ms")
 QUALITY = ("precision", "recall", "accuracy")
 
@@ -23,7 +25,7 @@ class Table:
 
     rows: by name, in order; None for all. columns: nfe, cost, ms, metrics, and /ROW for the ratio of FID to that row's.
     brief: standard deviations of FID alone, the lowest FID in bold, and no commands.
-    titles: the title of the only row of a file, by file, in place of the sampler's.
+    titles: the name and the title of the only row of a file, by file, in place of the sampler's.
     command: what wrote all files, in place of the command of each.
     """
 
@@ -32,7 +34,7 @@ class Table:
     columns: tuple[str, ...] = (*SPENT, "fid", "/confidence", "/random-remask", *QUALITY)
     group: str = ""
     brief: bool = False
-    titles: dict[str, str] = field(default_factory=dict)
+    titles: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     command: str = ""
 
     @property
@@ -45,13 +47,13 @@ class Table:
         sets = {row.sets for rows in found.values() for row in rows.values() if row.sets}
         if len(sets) != 1:
             raise ValueError(f"{', '.join(self.files)} are of {' and '.join(sorted(sets))}; expected equal sets")
-        times = {row.title: results.milliseconds(row) for rows in found.values() for row in rows.values()}
-        columns = [name for name in self.columns if name != "ms" or not any(map(math.isnan, times.values()))]
+        timed = all("ms" in row.values for rows in found.values() for row in rows.values())
+        columns = [name for name in self.columns if name != "ms" or timed]
         lines = [[*([self.group] if self.group else []), *sets, *(HEADS.get(name, name) for name in columns)]]
         lines.append(["---"] * (len(lines[0]) - len(columns)) + ["---:"] * len(columns))
         for label, rows in found.items():
             for place, row in enumerate(rows.values()):
-                cells = [row.title, *(self._cell(name, row, rows, times[row.title]) for name in columns)]
+                cells = [row.title, *(self._cell(name, row, rows) for name in columns)]
                 lines.append([*([label if place == 0 else ""] if self.group else []), *cells])
         commands = dict.fromkeys(self.command or results.command(file) for file in self.files)
         commands = [] if self.brief else ["```bash", *commands, "```", ""]
@@ -62,14 +64,12 @@ class Table:
         for file in files:
             found = results.rows(file)
             if file in self.titles:
-                (row,) = found.values()
-                found = {file: replace(row, title=self.titles[file])}
+                (row,), (name, title) = found.values(), self.titles[file]
+                found = {name: replace(row, title=title)}
             rows |= {name: row for name, row in found.items() if name not in rows}  # of two files the first counts
         return {name: rows[name] for name in self.rows or rows if name in rows}
 
-    def _cell(self, column: str, row: Row, rows: dict[str, Row], milliseconds: float) -> str:
-        if column == "ms":
-            return f"{milliseconds:.1f}"
+    def _cell(self, column: str, row: Row, rows: dict[str, Row]) -> str:
         if column.startswith("/"):  # of rows below the one that it is the ratio to
             base = rows.get(column[1:])
             below = base is not None and row not in [*rows.values()][: [*rows.values()].index(base) + 1]
@@ -80,17 +80,26 @@ class Table:
             lowest = self.brief and column == "fid" and metric.value == min(one.values["fid"] for one in rows.values())
             return f"**{text}**" if lowest else text
         value = row.values.get(column)
-        return "" if value is None else f"{value:.2f}" if column == "cost" else f"{value:g}"
+        return "" if value is None else f"{value:{FORMS[column]}}"
 
 
-def by_features(*files: str, rows: tuple[str, ...] = SAMPLERS) -> Table:
+def by_features(
+    *files: str,
+    rows: tuple[str, ...] = SAMPLERS,
+    ratios: tuple[str, ...] = ("/confidence",),
+    titles: Mapping[str, tuple[str, str]] = MappingProxyType({}),
+) -> Table:
     """The same images by features of Inception and of the classifier."""
-    groups = {"Inception": files, "classifier": tuple(f"{file}_classifier" for file in files)}
-    return Table(groups, rows, (*SPENT, "fid", "/confidence", "kid", *QUALITY), "features")
+    ends = {"Inception": "", "classifier": "_classifier"}
+    groups = {features: tuple(file + end for file in files) for features, end in ends.items()}
+    titles = {file + end: title for file, title in titles.items() for end in ends.values()}
+    return Table(groups, rows, (*SPENT, "fid", *ratios, "kid", *QUALITY), "features", titles=titles)
 
 
-def by_cost(*costs: str, rows: tuple[str, ...] = SAMPLERS, group: str = "cost limit") -> Table:
-    return Table({cost: (f"cost_{cost}",) for cost in costs}, rows, group=group)
+def by_cost(files: str, *costs: str, last: tuple[str, ...] = QUALITY) -> Table:
+    """The samplers at several cost limits. files: the names of the files, with {} for the cost; last: the last columns."""
+    columns = (*SPENT, "fid", "/confidence", "/random-remask", "kid", *last)
+    return Table({cost: (files.format(cost),) for cost in costs}, columns=columns, group="cost limit")
 
 
 def undertrained(*models: str) -> Table:
@@ -101,8 +110,8 @@ def undertrained(*models: str) -> Table:
     }
     runs = {"maskgit_27": "MaskGIT, 27 steps", "default": "default: Token-Critic, 18 steps"}
     runs["paper"] = "`--paper`: Token-Critic, 18 steps"
-    titles = {f"undertrained_{model}_{run}": title for model in models for run, title in runs.items()}
-    columns = ("nfe", "cost", "fid", "/confidence", *QUALITY)
+    titles = {f"undertrained_{model}_{run}": (run, title) for model in models for run, title in runs.items()}
+    columns = (*SPENT, "fid", "/confidence", *QUALITY)
     command = "recipes/fashion_mnist/undertrained out/undertrained MINUTES"
     return Table(groups, None, columns, "minutes", titles=titles, command=command)
 
@@ -111,18 +120,11 @@ SHORT = (*SPENT, "fid", "kid", "precision", "recall")
 TABLES = {
     "readme_steps": Table({"": ("main_steps",)}, columns=SHORT, brief=True),
     "readme_27": Table({"": ("main_27",)}, columns=SHORT, brief=True),
-    "equal_steps": Table(
-        {"": ("equal_steps",)}, (*SAMPLERS, "confidence-36", *REFINED[1:]), (*SPENT, "fid", "/confidence", *QUALITY)
-    ),
-    "main_steps": by_features("main_steps", rows=TWICE),
-    "main_18": by_features("main_18"),
-    "main_27": by_features("main_27"),
-    "control": by_cost("9", "18", rows=SAMPLERS[:3], group="NFE limit"),
-    "control_27": by_cost("27", "36", rows=SAMPLERS[:3], group="NFE limit"),
-    "refinement": Table({"": ("refined", "refined_at_random")}, REFINED, (*SPENT, "fid", "/confidence", *QUALITY)),
+    "main_steps": by_features("main_steps"),
+    "equal_cost": by_cost("main_{}", "9", "18", "27", last=("precision", "recall")),
+    "equal_cost_classifier": by_cost("main_{}_classifier", "9", "18", "27"),
     "main_refinement": by_features("main_steps", rows=REFINED),
     "undertrained": undertrained("2", "10", "60", "bundled"),
-    "rejection": Table({"": ("rejection",)}, None, (*SPENT, "fid", "is", *QUALITY)),
     "main_rejection": Table(
         {
             "": tuple(
@@ -132,16 +134,18 @@ TABLES = {
         REJECTED,
         (*SPENT, "fid", "/confidence", "kid", "precision", "recall"),
     ),
-    "cost": by_cost("6", "6.6", "9", "18"),
-    "inline_control": Table(
-        {"": ("cost_9", "inline_at_random")},
-        ("confidence", "inline_at_random", "inline"),
-        ("nfe", "cost", "fid", "/confidence", "/inline_at_random", *QUALITY),
-        titles={"inline_at_random": "inline sampler, 8 steps, random choice"},
+    "cost": by_cost("cost_{}", "6", "6.6"),
+    "inline_control": by_features(
+        "main_9",
+        "main_9_at_random",
+        rows=("confidence", "at_random", "inline"),
+        ratios=("/confidence", "/at_random"),
+        titles={"main_9_at_random": ("at_random", "inline sampler, 8 steps, random choice")},
     ),
-    "cost_inception": Table(
-        {"": ("inception_9_maskgit", "inception_9_control", "inception_9_inline")},
-        SAMPLERS,
-        ("nfe", "fid", "/confidence", "/random-remask", "kid", "precision", "recall"),
+    "untuned": by_features(
+        "main_steps_untuned",
+        "main_steps_paper",
+        rows=("confidence", "paper"),
+        titles={"main_steps_paper": ("paper", "`--paper`: Token-Critic, 18 steps")},
     ),
 }

@@ -8,7 +8,7 @@ HTML comments in the pages mark tables and numbers. A table or typed block exten
     <!-- typed NAME -->       the same table while a JSON file is missing; its typed content is not changed
     <!-- typed: REASON -->    numbers that are in no JSON file
     <!-- numbers              the numbers of the paragraph, list or table above, one per line
-    0.66 = cost_9:inline / cost_9:confidence      FILE:ROW or FILE:ROW:METRIC, written with as many decimals as here
+    0.68 = cost_6:inline / cost_6:confidence      FILE:ROW or FILE:ROW:METRIC, written with as many decimals as here
     0.72 = the paper's Table 1                    a typed number, with its source in words
     -->
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import tables
 from result_files import Results
-from result_tables import TABLES
+from result_tables import Table
 from tables import PAGES, Page
 
 ROOT = Path(__file__).parents[1]
@@ -48,7 +48,7 @@ def test_a_changed_digit_is_found_and_mended_wherever_it_is_generated(name, resu
 @pytest.fixture
 def own(tmp_path):
     """Results that a test may change."""
-    for name in ("cost_9", "cost_18", "inline_at_random"):
+    for name in ("cost_6", "cost_6.6"):
         shutil.copy(RESULTS / f"{name}.json", tmp_path)
     return tmp_path
 
@@ -59,45 +59,46 @@ def page_of(text, folder):
 
 def test_a_new_result_changes_tables_and_sentences(own):
     sentence = (
-        "It has 0.66 of MaskGIT's FID, 34 % less, 0.124.\n<!-- numbers\n0.66 = cost_9:inline / cost_9:confidence\n"
+        "It has 0.68 of MaskGIT's FID, 32 % less, 0.160.\n<!-- numbers\n0.68 = cost_6.6:inline / cost_6.6:confidence\n"
     )
-    sentence += "34 % = 1 - cost_9:inline:fid / cost_9:confidence\n0.124 = cost_9:inline\n-->\n"
-    text = f"{sentence}\n<!-- table inline_control -->\n<!-- end -->\n"
+    sentence += "32 % = 1 - cost_6.6:inline:fid / cost_6.6:confidence\n0.160 = cost_6.6:inline\n-->\n"
+    text = f"{sentence}\n<!-- table cost -->\n<!-- end -->\n"
     before = page_of(text, own)
     assert before.text.startswith(sentence)
-    assert "| inline critic, 8 steps | 8 | 8.87 | 0.124 ± 0.005 | 0.66 | 0.74 | 0.787 ± 0.004 |" in before.text
-    content = json.loads((own / "cost_9.json").read_text())
+    assert "| inline critic, 6 steps | 6 | 6.58 | 0.160 ± 0.020 | 0.68 | 0.69 |" in before.text
+    content = json.loads((own / "cost_6.6.json").read_text())
     (inline,) = [one for one in content["results"] if one["row"]["sampler"] == "inline"]
-    inline["metrics"]["fid"] |= {"value": 0.2, "std": 0.02}
-    (own / "cost_9.json").write_text(json.dumps(content))
+    inline["metrics"]["fid"] |= {"value": 0.3, "std": 0.02}
+    (own / "cost_6.6.json").write_text(json.dumps(content))
     after = page_of(before.text, own)
     assert after.text.startswith(
-        "It has 1.07 of MaskGIT's FID, -7 % less, 0.200.\n<!-- numbers\n1.07 = cost_9:inline /"
+        "It has 1.27 of MaskGIT's FID, -27 % less, 0.300.\n<!-- numbers\n1.27 = cost_6.6:inline /"
     )
-    assert "| inline critic, 8 steps | 8 | 8.87 | 0.200 ± 0.020 | 1.07 | 1.21 | 0.787 ± 0.004 |" in after.text
+    assert "| inline critic, 6 steps | 6 | 6.58 | 0.300 ± 0.020 | 1.27 | 1.30 |" in after.text
     assert page_of(after.text, own).text == after.text
 
 
 def test_what_has_no_result_yet_is_left_alone_and_listed_until_it_has_one(own):
-    text = "There 0.50 is typed, and 0.72.\n<!-- numbers\n0.50 = cost_27:critic / cost_27:confidence\n0.72 = the paper\n-->\n"
-    text += "\n<!-- typed control_27 -->\n| 0.123 |\n|---|\n<!-- end -->\n\n<!-- typed: one trial -->\n0.456\n<!-- end -->\n"
+    text = "There 0.50 is typed, and 0.72.\n<!-- numbers\n0.50 = main_27:critic / main_27:confidence\n0.72 = the paper\n-->\n"
+    text += "\n<!-- typed cost -->\n| 0.123 |\n|---|\n<!-- end -->\n\n<!-- typed: one trial -->\n0.456\n<!-- end -->\n"
+    (own / "cost_6.6.json").rename(own / "later.json")
     page = page_of(text, own)
     assert (page.text, page.findings, page.tables) == (text, [], 0)
     assert [one.split(": ", 1)[1] for one in page.typed] == [
-        "table: control_27, needs cost_27.json, cost_36.json",
+        "table: cost, needs cost_6.6.json",
         "text: one trial",
-        "number 0.50: cost_27:critic / cost_27:confidence",
+        "number 0.50: main_27:critic / main_27:confidence",
         "number 0.72: the paper",
     ]
-    shutil.copy(own / "cost_9.json", own / "cost_27.json")
-    shutil.copy(own / "cost_18.json", own / "cost_36.json")
+    shutil.copy(own / "cost_6.json", own / "main_27.json")
+    (own / "later.json").rename(own / "cost_6.6.json")
     page = page_of(text, own)
-    assert page.text.startswith("There 0.91 is typed, and 0.72.\n<!-- numbers\n0.91 = ")
-    assert "<!-- table control_27 -->\n```bash\ntoken-critic compare" in page.text
+    assert page.text.startswith("There 0.93 is typed, and 0.72.\n<!-- numbers\n0.93 = ")
+    assert "<!-- table cost -->\n```bash\ntoken-critic compare" in page.text
     assert "0.123" not in page.text
     assert page.tables == 1
-    (own / "cost_36.json").unlink()
-    assert "<!-- typed control_27 -->\n```bash" in page_of(page.text, own).text
+    (own / "cost_6.6.json").unlink()
+    assert "<!-- typed cost -->\n```bash" in page_of(page.text, own).text
 
 
 @pytest.mark.parametrize("text", ["FID is 0.123.", "FID is 21.85 here", "| 7 ± 2 |", "It is 12 % less.", "of 0.72: so"])
@@ -116,14 +117,14 @@ def test_other_numbers_are_no_metrics(own):
 
 def test_mistakes_are_findings(own):
     assert "there is no table nothing" in page_of("<!-- table nothing -->\n<!-- end -->", own).findings[0]
-    twice = "It is 0.12 and 0.12.\n<!-- numbers\n0.12 = cost_9:inline\n0.12 = cost_18:confidence\n-->\n"
-    assert "0.12 stands for 0.12 and 0.13" in page_of(twice, own).findings[0]
+    twice = "It is 0.16 and 0.16.\n<!-- numbers\n0.16 = cost_6.6:inline\n0.16 = cost_6.6:confidence\n-->\n"
+    assert "0.16 stands for 0.16 and 0.24" in page_of(twice, own).findings[0]
     with pytest.raises(ValueError, match="is no expression"):
-        page_of("It is 0.12.\n<!-- numbers\n0.12 = cost_9:inline + exit()\n-->\n", own)
+        page_of("It is 0.12.\n<!-- numbers\n0.12 = cost_6:inline + exit()\n-->\n", own)
     with pytest.raises(
-        ValueError, match=r"cost_9.json has no row inlin; it has confidence, critic, inline, random-remask"
+        ValueError, match=r"cost_6.json has no row inlin; it has confidence, critic, inline, random-remask"
     ):
-        page_of("It is 0.12.\n<!-- numbers\n0.12 = cost_9:inlin\n-->\n", own)
+        page_of("It is 0.12.\n<!-- numbers\n0.12 = cost_6:inlin\n-->\n", own)
 
 
 def result(settings, fid, refined=None):
@@ -142,7 +143,9 @@ def test_evaluations_refinement_rejection_and_times_are_rows_too(tmp_path):
     for name, results in {"refined": refined, "refined_at_random": at_random}.items():
         content = {"command": f"token-critic evaluate M --name {name}", "results": results}
         (tmp_path / f"{name}.json").write_text(json.dumps(content))
-    text = TABLES["refinement"].text(Results(tmp_path))
+    columns = ("nfe", "cost", "ms", "fid", "/confidence", "precision", "recall", "accuracy")
+    table = Table({"": ("refined", "refined_at_random")}, None, columns)
+    text = table.text(Results(tmp_path))
     assert text.splitlines()[1:] == [
         "token-critic evaluate M --name refined",
         "token-critic evaluate M --name refined_at_random",
@@ -156,12 +159,9 @@ def test_evaluations_refinement_rejection_and_times_are_rows_too(tmp_path):
     ]
     timed = {"command": "", "results": [*refined.values(), *at_random.values()]}
     (tmp_path / "time_steps.json").write_text(json.dumps(timed))
-    assert "| MaskGIT, 18 steps, refined at random | 10 | 9.50 | 42.1 | 0.300 |" in TABLES["refinement"].text(
-        Results(tmp_path)
-    )
+    assert "| MaskGIT, 18 steps, refined at random | 10 | 9.50 | 42.1 | 0.300 |" in table.text(Results(tmp_path))
     best = result(maskgit | {"candidates": 5, "reject_by": "classifier"}, 0.5)
     (tmp_path / "rejection.json").write_text(json.dumps({"command": "", "results": [result(maskgit, 0.4), best]}))
-    assert "| MaskGIT, 18 steps, best 20 % by the classifier | 10 | 9.50 | 0.500 |" in TABLES["rejection"].text(
-        Results(tmp_path)
-    )
+    rejection = Table({"": ("rejection",)}, None, ("nfe", "cost", "fid"))
+    assert "| MaskGIT, 18 steps, best 20 % by the classifier | 10 | 9.50 | 0.500 |" in rejection.text(Results(tmp_path))
     assert Results(tmp_path).value("rejection", "confidence-5-classifier", None) == 0.5
