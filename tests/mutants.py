@@ -14,6 +14,24 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 
 MUTANTS = {
+    "--paper diagnosed as MaskGIT": (
+        "cli/diagnose.py",
+        'if "sampler" in changes',
+        "if given.sampler",
+        "tests/cli/test_diagnose.py",
+    ),
+    "the page refuses its own cost": (
+        "studio/requests.py",
+        "return min(cost, self.limits.steps)",
+        "return cost",
+        "tests/studio/test_service.py",
+    ),
+    "guidance forgets the device": (
+        "guidance.py",
+        "return self.generator.device",
+        'return torch.device("cpu")',
+        "tests/test_contracts.py",
+    ),
     "ranks split batches": (
         "distribution.py",
         "number // group % self.size",
