@@ -108,7 +108,7 @@ def test_the_classifier_is_asked_about_the_image_as_it_was_given(pipe, model, im
     asked, told = tmp_path / "asked", tmp_path / "told"
     assert run(model, image, "--shift", "6,3", "--out", asked) == 0
     first = capsys.readouterr().out.splitlines()[0]
-    assert first == f"{image}: edited as {pipe.class_names[said]}, as the classifier has it"
+    assert first == f"{image}: edited as {pipe.class_names[said]}, predicted by the classifier"
     assert run(model, image, "--shift", "6,3", "--classes", said, "--out", told) == 0
     assert all((told / path.name).read_bytes() == path.read_bytes() for path in asked.iterdir())
 

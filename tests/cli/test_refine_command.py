@@ -88,7 +88,7 @@ def test_one_class_for_all_or_as_the_classifier_has_it(pipe, model, images, tmp_
     assert main([*map(str, ["refine", model, images[0], "--out", asked])]) == 0
     said = int(pipe.classify(pipe.encode(Image.open(images[0]))))
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == f"{images[0]}: refined as {pipe.class_names[said]}, as the classifier has it"
+    assert lines[0] == f"{images[0]}: refined as {pipe.class_names[said]}, predicted by the classifier"
     assert len(lines) == 2
 
 

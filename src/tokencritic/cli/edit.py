@@ -58,7 +58,7 @@ def main(arguments: list[str]) -> None:
     below = ["given", "kept", *names][: len(shown)]
     save(image_grid(shown, min(_MOST_COLUMNS, len(shown)), names=below), folder / "before_after.png")
     if asked:
-        print(f"{file}: edited as {names[0]}, as the classifier has it")
+        print(f"{file}: edited as {names[0]}, predicted by the classifier")
     count = f"{int(resampled.sum())} of {len(resampled)} tokens resampled"
     print(f"wrote {given.num} edited images and before_after.png to {folder}: {count}")
 

@@ -63,6 +63,6 @@ def main(arguments: list[str]) -> None:
         save(before_and_after(trace, pipe.tokenizer, shown, settings.probabilities), folder / "critic.png")
     if asked:
         for file, name in zip(files, names, strict=True):
-            print(f"{file}: refined as {name}, as the classifier has it")
+            print(f"{file}: refined as {name}, predicted by the classifier")
     sheets = "before_after.png" if trace is None else "before_after.png and critic.png"
     print(f"wrote {len(files)} refined images, {sheets} to {folder}")
