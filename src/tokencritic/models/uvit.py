@@ -96,9 +96,8 @@ class UViTTrunk(TransformerTrunk):
             if entered is not None:
                 entered.append(x)
             at = self._in_sequence(positions) if index == last else None
-            x = self.run_block(
-                block, x, at, kept.pop() if index > middle else None
-            )  # b s d; at last b s d | b k d | m d
+            skipped = kept.pop() if index > middle else None
+            x = self.run_block(block, x, at, skipped)  # b s d; at last b s d | b k d | m d
             if index < middle:
                 kept.append(x)
         if positions is None:
