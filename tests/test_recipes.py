@@ -49,12 +49,12 @@ def run(tmp_path):
         file.write_text(text)
         file.chmod(0o755)
 
-    def call(recipe, *arguments, **variables):
+    def call(recipe, *arguments, code=0, **variables):
         (tmp_path / "calls").write_text("")
         environment = os.environ | {"BIN": "bin", **variables}
         command = ["bash", str(tmp_path / recipe), *arguments]
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-        assert done.returncode == 0, done.stderr
+        assert done.returncode == code, done.stderr
         return [shlex.split(line) for line in (tmp_path / "calls").read_text().splitlines()]
 
     return call
@@ -102,3 +102,4 @@ def test_single_results_can_be_measured_and_a_smoke_test_changes_no_page(run, tm
     tuned = run(measure, "out", "tune")
     assert {(words[0], words[1]) for words in tuned} == {("tune", "out/model")}
     assert not any(words[0] == "tune" for words in run(measure, "out"))  # it would change the model's settings
+    assert run(measure, "out", "cost_66", code=2) == []  # a name that does not exist
