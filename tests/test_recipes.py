@@ -102,4 +102,5 @@ def test_single_results_can_be_measured_and_a_smoke_test_changes_no_page(run, tm
     tuned = run(measure, "out", "tune")
     assert {(words[0], words[1]) for words in tuned} == {("tune", "out/model")}
     assert not any(words[0] == "tune" for words in run(measure, "out"))  # it would change the model's settings
-    assert run(measure, "out", "cost_66", code=2) == []  # a name that does not exist
+    assert run(measure, "out", "cost_6", "cost_66", code=2) == []  # a name that does not exist, before any work
+    assert run(measure, LIST="1") == []
